@@ -22,11 +22,12 @@ Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, tru
 
 // The features with W x written out, if a projection is given.
 Features written_out(const Features& f) {
-  if (!f.projection.defined()) return f;
-  const Variable W(f.projection), query = linear_of_heads(f.query, W);
+  if (!f.formula.projection.defined()) return f;
+  const Variable W(f.formula.projection), query = linear_of_heads(f.query, W);
   const Variable key = linear_of_heads(f.key, W);
-  if (f.half_norm == 0) return {query, key, true};
-  return {query, key - affine(sum(square(f.key), {-1}, true), f.half_norm), true};
+  const double half_norm = f.formula.half_norm;
+  if (half_norm == 0) return {query, key, {.exponentials = true}};
+  return {query, key - affine(sum(square(f.key), {-1}, true), half_norm), {.exponentials = true}};
 }
 
 // A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), the maximum taken
@@ -43,16 +44,10 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
     if (lengths.defined()) c = where(not_empty(mask.lengths), c, 0.0);
     key = key * exp(h - c);
   }
-  return linear_attention(f.query, key, v,
-                          {.exponentials = f.logarithms,
-                           .projection = f.projection,
-                           .half_norm = f.half_norm,
-                           .waves = f.waves,
-                           .phases = f.phases,
-                           .key_lengths = lengths,
-                           .guard = guard,
-                           .join = pass.join},
-                          normalisers);
+  return linear_attention(
+      f.query, key, v,
+      {.features = f.formula, .key_lengths = lengths, .guard = guard, .join = pass.join},
+      normalisers);
 }
 
 // c_i, the maximum over the keys j <= i of h (B, n, H), also of parts before this one, and the log decay of
@@ -77,13 +72,7 @@ Variable causal_sums(const Features& f, const Variable& v,
     in.k = f.key * exp(f.key_log - unsqueeze(c, 3));
     in.log_decay = decay;
   }
-  return scan(in, nullptr,
-              {.exponentials = f.logarithms,
-               .projection = f.projection,
-               .half_norm = f.half_norm,
-               .final_state = false,
-               .join = join})
-      .out;
+  return scan(in, nullptr, {.features = f.formula, .final_state = false, .join = join}).out;
 }
 
 }  // namespace
@@ -138,7 +127,7 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
     };
     Features f = map_->gated(written_out(map_->features(one(token.q), one(token.k), position)),
                              one(token.x));
-    if (f.logarithms) {
+    if (f.formula.exponentials) {
       f.key_log = largest(f.key, 3);
       f.key = exp(f.key - f.key_log);
       f.query = exp(f.query - largest(f.query, 3));

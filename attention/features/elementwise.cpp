@@ -30,7 +30,7 @@ class ElementwiseMap final : public RandomFeatureMap {
 
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const Variable uq = project(q, x_scale()), uk = project(k, x_scale());  // (B, N, H, m)
-    if (f_ == "exp") return {log_plus(uq, eps_), log_plus(uk, eps_), true};
+    if (f_ == "exp") return {log_plus(uq, eps_), log_plus(uk, eps_), {.exponentials = true}};
     return {map(uq), map(uk)};
   }
 

@@ -25,12 +25,14 @@ class ExponentialMap final : public RandomFeatureMap {
     if (learned()) {
       const Variable uq = exponents(project(q, scale), both_),
                      uk = exponents(project(k, scale), both_);
-      return {absolute_ ? uq - half_square(q, scale) : uq, norm_ ? uk - half_square(k, scale) : uk,
-              true};
+      return {absolute_ ? uq - half_square(q, scale) : uq,
+              norm_ ? uk - half_square(k, scale) : uk,
+              {.exponentials = true}};
     }
     Variable W = projection(scale);
     if (both_) W = concat({W, -W}, -2);
-    return {q, k, true, {}, W.value(), norm_ ? scale * scale / 2 : 0};
+    const double half_norm = norm_ ? scale * scale / 2 : 0;
+    return {q, k, {.exponentials = true, .projection = W.value(), .half_norm = half_norm}};
   }
 
  private:

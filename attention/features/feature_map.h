@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "longhand/attention/ops/feature_formula.h"
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/variant.h"
 #include "longhand/core/schema.h"
@@ -35,21 +36,15 @@ class FeatureMap {
  public:
   virtual ~FeatureMap() = default;
 
-  /// φ of queries (B, N, H, m) and keys (B, M, H, m). Features that are exponentials are best given
-  /// as logarithms: factors that cancel in the quotient are then chosen so that nothing overflows.
+  /// φ of queries (B, N, H, m) and keys (B, M, H, m), or what the formula computes them from. Features
+  /// that are exponentials are best given as logarithms: factors that cancel in the quotient are then
+  /// chosen so that nothing overflows.
   struct Features {
     Variable query, key;
-    bool logarithms = false;
-    /// (B, M, H, 1): log of a factor of all features of a key; only without `logarithms`.
+    /// Without waves if causal.
+    FeatureFormula formula{};
+    /// (B, M, H, 1): log of a factor of all features of a key; only without exponentials.
     Variable key_log{};
-    /// W (m, D) or (H, m, D): query and key hold x (B, ., H, D), and the logarithms are W x for
-    /// queries and W x - half_norm |x|² for keys. Undefined: query and key hold the features.
-    Tensor projection{};
-    double half_norm = 0;
-    /// With `projection`, not causal and without `logarithms`: the features are [cos W x, sin W x] or,
-    /// with phases b, cos(W x + b), and those of keys times e^(-half_norm |x|²).
-    bool waves = false;
-    Tensor phases{};
     /// (B, N, H): g <= 0 of a scan, from gated(); only causal, without the fields above.
     Variable log_decay{};
   };

@@ -25,7 +25,7 @@ class HedgehogMap final : public FeatureMap {
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     // The query's normaliser cancels.
     const Variable uq = linear_of_heads(q, query_), uk = linear_of_heads(k, key_);
-    return {concat({uq, -uq}, 3), log_softmax(concat({uk, -uk}, 3)), true};
+    return {concat({uq, -uq}, 3), log_softmax(concat({uk, -uk}, 3)), {.exponentials = true}};
   }
 
  private:

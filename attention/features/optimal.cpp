@@ -29,16 +29,19 @@ class OptimalMap final : public RandomFeatureMap {
     if (learned()) {
       const Variable row = squeeze(offsets, -1);
       return {project(q, root * scale) + row,
-              project(k, root * scale) + row - half_square(k, scale), true};
+              project(k, root * scale) + row - half_square(k, scale),
+              {.exponentials = true}};
     }
     const auto with_one = [](const Variable& x) {
       Shape shape = x.shape();
       shape[3] = 1;
       return concat({x, Variable(Tensor::full(shape, 1, x.dtype()))}, 3);
     };
-    return {
-        with_one(q),      with_one(k), true, {}, concat({root * scale * W, offsets}, -1).value(),
-        scale * scale / 2};
+    return {with_one(q),
+            with_one(k),
+            {.exponentials = true,
+             .projection = concat({root * scale * W, offsets}, -1).value(),
+             .half_norm = scale * scale / 2}};
   }
 
  private:

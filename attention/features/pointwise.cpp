@@ -20,7 +20,7 @@ class PointwiseMap final : public FeatureMap {
   }
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     if constexpr (f == nullptr)
-      return {q, k, true};
+      return {q, k, {.exponentials = true}};
     else
       return {f(q), f(k)};
   }

@@ -188,12 +188,12 @@ FeatureMap::Features RandomFeatureMap::wave_features(const Variable& q, const Va
                                                      double scale, bool factor) const {
   const Tensor phases = phases_ ? phases_->value() : Tensor();
   if (!learned() && !config_.causal)
-    return {.query = q,
-            .key = k,
-            .projection = projection(scale).value(),
-            .half_norm = factor ? -scale * scale / 2 : 0,
-            .waves = true,
-            .phases = phases};
+    return {q,
+            k,
+            {.projection = projection(scale).value(),
+             .half_norm = factor ? -scale * scale / 2 : 0,
+             .waves = true,
+             .phases = phases}};
   return {.query = waves(project(q, scale), phases),
           .key = waves(project(k, scale), phases),
           .key_log = factor ? half_square(k, scale) : Variable()};

@@ -424,9 +424,7 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
   check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
                     "linear_attention: expected one float dtype, got q ", q_.dtype(), ", k ",
                     k_.dtype(), ", v ", v_.dtype());
-  const FeatureRule features =
-      feature_rule("linear_attention", q_, options.exponentials, options.projection,
-                   options.half_norm, options.waves, options.phases);
+  const FeatureRule features = feature_rule("linear_attention", q_, options.features);
   const Sizes z{qs[0], qs[1], ks[1], qs[2], qs[3], vs[3], features.m};
   const Rule rule{z, features,
                   lengths_or("linear_attention: key_lengths", options.key_lengths, z.B, z.M),
@@ -436,7 +434,7 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
   const DType dtype = q.dtype();
   const std::shared_ptr<const Join> join = options.join;
   Sums sums(z, 1, dtype, rule.scales_keys());
-  Tensor tops = options.exponentials ? Tensor::empty({z.B * z.H, z.N}, dtype) : Tensor();
+  Tensor tops = features.exponentials ? Tensor::empty({z.B * z.H, z.N}, dtype) : Tensor();
   Tensor out = Tensor::empty({z.B, z.N, z.H, z.E}, dtype);
   Tensor den = Tensor::empty({z.B, z.N, z.H}, dtype);
   dispatch_float(dtype, [&]<class T>() {

@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "longhand/attention/ops/feature_formula.h"
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/autograd/join.h"
 #include "longhand/autograd/variable.h"
@@ -12,18 +13,8 @@
 namespace longhand::attention {
 
 struct LinearAttentionOptions {
-  /// Whether the features are e^t instead of t. Factors that cancel are chosen so that nothing
-  /// overflows and, unless a sequence is empty, every normaliser is at least 1.
-  bool exponentials = false;
-  /// W (m, D) or (H, m, D), a constant: t = W x for queries, W x - half_norm |x|² for keys; only
-  /// with exponentials or waves. Undefined: t = x.
-  Tensor projection{};
-  double half_norm = 0;
-  /// Whether the features are [cos W x, sin W x], times e^(-half_norm |x|²) for keys; a factor common
-  /// to all keys of a head is chosen so that the largest of these is 1.
-  bool waves = false;
-  /// b, (m) or (H, m) like W, a constant: waves are cos(W x + b) instead.
-  Tensor phases{};
+  /// With exponentials every normaliser is at least 1, unless a sequence is empty.
+  FeatureFormula features{};
   Tensor key_lengths{};  // (B) i32: keys from this index on are ignored; undefined: none
   Guard guard{};
   /// Parts that have other keys and values of the same sequences: the sums are over those of all parts.

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/ops/joined.h"
@@ -316,22 +317,15 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
       "scan: expected a log_decay ", Shape{qs[0], qs[1], qs[2]}, " or ", qs, " of ", dtype,
       ", got ", decays ? g.shape() : Shape{}, " of ", g.dtype());
   check<ShapeError>(
-      !channels || !options.exponentials,
+      !channels || !options.features.exponentials,
       "scan: expected a log_decay with one value a head for exponentials, got one with "
       "one value a channel");
   check<ShapeError>(!channels || !options.reverse,
                     "scan: expected a log_decay with one value a head for a scan in reverse");
+  check<ShapeError>(!options.features.waves, "scan: expected features without waves");
   check<ShapeError>(1 <= options.block && options.block <= scan_block,
                     "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
-  return {
-      feature_rule("scan", inputs.q, options.exponentials, options.projection, options.half_norm),
-      vs,
-      options.normalizer,
-      decays,
-      channels,
-      options.block,
-      options.query_norm,
-      options.reverse};
+  return {feature_rule("scan", inputs.q, options.features), inputs, options};
 }
 
 void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) {
@@ -345,26 +339,6 @@ void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) 
   check<ShapeError>(initial.log_scale.defined() == rule.features.exponentials,
                     "scan: expected an initial state ",
                     rule.features.exponentials ? "with" : "without", " a log_scale");
-}
-
-// The gradient rule of the sums. `dfinal` holds the gradient of the final states `final_states`.
-Backward backward_of(const ScanRule& rule, ScanTensors x, KeptStates kept,
-                     const Tensor& final_states, const std::shared_ptr<Tensor>& dfinal) {
-  return [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
-                                               std::span<GradSlot> slots) mutable {
-    const Tensor dout = with_contiguous_rows(grad_out);
-    ScanGradients to{gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2]), {}};
-    if (rule.decays) to.log_decay = gradient_of(slots[3]);
-    const size_t initial = rule.decays ? 4 : 3;
-    Tensor dinitial;
-    if (initial < slots.size() && slots[initial])
-      dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
-    dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
-      scan_backward<T, Blocks>(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
-    });
-    if (dinitial.defined()) slots[initial].take(dinitial);
-    *dfinal = {};
-  };
 }
 
 }  // namespace
@@ -443,7 +417,7 @@ Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
     return out;
   };
   const ScanState before = state_of(state_before(states, neutral, joined, *options.join));
-  if (options.exponentials) {
+  if (options.features.exponentials) {
     of_part.final_state = false;
     return scan(inputs, &before, of_part).out;
   }
@@ -471,7 +445,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   if (initial) {
     check_initial(rule, *initial, dtype);
     start = pack(*initial);
-    if (options.exponentials)
+    if (options.features.exponentials)
       x.initial_scale = exponents("a log_scale", initial->log_scale, initial->S.shape(), 1, dtype);
   }
   const Variable q = with_contiguous_rows(inputs.q), k = with_contiguous_rows(inputs.k),
@@ -480,7 +454,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
                      rule.channels ? with_contiguous_rows(inputs.log_decay) : inputs.log_decay;
   x.q = q.value(), x.k = k.value(), x.v = v.value();
   if (rule.decays) x.log_decay = log_decay.value();
-  if (options.exponentials) x.c = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
+  if (options.features.exponentials) x.c = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   std::vector<Variable> operands{q, k, v};
   if (rule.decays) operands.push_back(log_decay);
   if (initial) operands.push_back(start);
@@ -491,7 +465,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   KeptStates kept(rule, gradients ? ScanRule::kept_every : rule.blocks_of_group, dtype);
   Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), final_states;
   Tensor log_scales;
-  if (options.log_scales && options.exponentials)
+  if (options.log_scales && options.features.exponentials)
     log_scales = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
@@ -506,12 +480,26 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     scan_forward<T, Blocks>(rule, x, kept, out, final_states, log_scales);
   });
 
-  // Passes the gradient of the final state to the rule of the sums. The rule of the final state,
-  // which is recorded later, runs first.
+  // The gradient of the final states, whose rule is recorded later and runs first.
   const auto dfinal = std::make_shared<Tensor>();
   ScanResult result;
   result.log_scales = log_scales;
-  result.out = record("scan", out, operands, backward_of(rule, x, kept, final_states, dfinal));
+  auto of_sums = [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
+                                                       std::span<GradSlot> slots) mutable {
+    const Tensor dout = with_contiguous_rows(grad_out);
+    ScanGradients to{gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2]), {}};
+    if (rule.decays) to.log_decay = gradient_of(slots[3]);
+    const size_t last = rule.decays ? 4 : 3;
+    Tensor dinitial;
+    if (last < slots.size() && slots[last])
+      dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
+    dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
+      scan_backward<T, Blocks>(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
+    });
+    if (dinitial.defined()) slots[last].take(dinitial);
+    *dfinal = {};
+  };
+  result.out = record("scan", out, operands, std::move(of_sums));
   if (!options.final_state) return result;
   const Variable states = record("scan_state", final_states, {result.out},
                                  [dfinal](const Tensor& grad_out, std::span<GradSlot> slots) {
@@ -520,7 +508,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
                                    if (to.beta == 0) to.grad.fill(0);
                                  });
   result.state = unpack(states, shape);
-  if (options.exponentials) {
+  if (options.features.exponentials) {
     const Tensor c = x.c.select(2, rule.N - 1).contiguous();
     result.state.log_scale = affine(Variable(c), dtype == DType::f32 ? 1 / Base<float>::log_e : 1);
   }

@@ -11,6 +11,7 @@
 
 #include <memory>
 
+#include "longhand/attention/ops/feature_formula.h"
 #include "longhand/autograd/join.h"
 #include "longhand/autograd/variable.h"
 
@@ -43,14 +44,9 @@ struct ScanInputs {
 };
 
 struct ScanOptions {
-  /// Whether the features are e^t instead of t. Scales are chosen so that nothing overflows: the
-  /// state has log_scale c_i = max(c_(i-1) + g_i, max_l t_il), and the largest t of each query is
-  /// subtracted.
-  bool exponentials = false;
-  /// W (m, D) or (H, m, D), a constant: t = W x for queries, W x - half_norm |x|² for keys; only
-  /// with exponentials. Undefined: t = x.
-  Tensor projection{};
-  double half_norm = 0;
+  /// Without waves. With exponentials the state has log_scale c_i = max(c_(i-1) + g_i, max_l t_il), and
+  /// the largest t of each query is subtracted.
+  FeatureFormula features{};
   bool query_norm = false;  // subtract half_norm |x|² from t of queries too
   bool reverse =
       false;  // from the last token to the first: sums over j >= i; not with one g a channel

@@ -106,10 +106,8 @@ class Scatterbrain final : public FeatureAttention {
     ScanInputs in{queries(f.query), keys(f.key), keys(v)};
     if (right && lengths.defined()) in.log_decay = Variable(resets(lengths, N, v));
     const ScanResult r = scan(in, nullptr,
-                              {.exponentials = true,
-                               .projection = f.projection,
-                               .half_norm = f.half_norm,
-                               .query_norm = f.projection.defined(),
+                              {.features = f.formula,
+                               .query_norm = f.formula.projection.defined(),
                                .reverse = right,
                                .log_scales = true,
                                .final_state = false});

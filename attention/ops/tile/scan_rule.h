@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/tile/features.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/state.h"
@@ -21,19 +22,18 @@ struct ScanRule {
   /// Every kept_every-th of the states before blocks is saved for the gradients.
   static constexpr int64_t kept_every = 4;
 
-  ScanRule(const FeatureRule& f, const Shape& v, bool normalizer_, bool decays_, bool channels_,
-           int64_t tokens_of_block, bool query_norm_, bool reverse_)
+  ScanRule(const FeatureRule& f, const ScanInputs& x, const ScanOptions& options)
       : features(f),
-        B(v[0]),
-        N(v[1]),
-        H(v[2]),
-        E(v[3]),
-        normalizer(normalizer_),
-        decays(decays_),
-        channels(channels_),
-        tokens(tokens_of_block),
-        query_norm(query_norm_),
-        reverse(reverse_),
+        B(x.v.size(0)),
+        N(x.v.size(1)),
+        H(x.v.size(2)),
+        E(x.v.size(3)),
+        normalizer(options.normalizer),
+        decays(x.log_decay.defined()),
+        channels(decays && x.log_decay.rank() == 4),
+        tokens(options.block),
+        query_norm(options.query_norm),
+        reverse(options.reverse),
         blocks((N + tokens - 1) / tokens) {
     // The blocks of each head are divided into groups, each a task, if there are few heads to
     // process in parallel, or if sums in f32 would become too long.

@@ -21,18 +21,18 @@ Tensor positive(const Shape& shape, uint64_t seed) {
 Tensor features_of(const Tensor& x, const LinearAttentionOptions& options, bool keys) {
   Variable t(x);
   Variable factor(Tensor::full({1}, 1, x.dtype()));
-  if (options.projection.defined()) {
-    const Variable W(options.projection);
+  if (options.features.projection.defined()) {
+    const Variable W(options.features.projection);
     t = W.rank() == 2 ? linear(t, W)
                       : transpose(matmul(transpose(t, 1, 2), transpose(W, 1, 2)), 1, 2);
-    const Variable norm = affine(sum(square(Variable(x)), {-1}, true), options.half_norm);
-    if (keys && options.waves) factor = exp(-norm);
-    if (keys && !options.waves) t = t - norm;
+    const Variable norm = affine(sum(square(Variable(x)), {-1}, true), options.features.half_norm);
+    if (keys && options.features.waves) factor = exp(-norm);
+    if (keys && !options.features.waves) t = t - norm;
   }
-  if (options.exponentials) t = exp(t);
-  if (options.phases.defined())
-    t = slice(cos_sin(t + Variable(options.phases)), -1, 0, t.size(-1));
-  else if (options.waves)
+  if (options.features.exponentials) t = exp(t);
+  if (options.features.phases.defined())
+    t = slice(cos_sin(t + Variable(options.features.phases)), -1, 0, t.size(-1));
+  else if (options.features.waves)
     t = cos_sin(t);
   Tensor f = (t * factor).value().contiguous().clone();
   if (keys && options.key_lengths.defined())
@@ -57,50 +57,50 @@ std::vector<LinearCase> linear_cases() {
   return {
       {"plain", {2, 3, 2, 5}, {2, 7, 2, 5}, {}},
       {"lengths", {2, 3, 2, 5}, {2, 7, 2, 5}, {.key_lengths = lengths}},
-      {"exponentials", {2, 3, 2, 5}, {2, 7, 2, 5}, {.exponentials = true}},
+      {"exponentials", {2, 3, 2, 5}, {2, 7, 2, 5}, {.features = {.exponentials = true}}},
       {"exponentials, lengths",
        {2, 3, 2, 5},
        {2, 7, 2, 5},
-       {.exponentials = true, .key_lengths = lengths}},
+       {.features = {.exponentials = true}, .key_lengths = lengths}},
       {"projection",
        {2, 3, 2, 5},
        {2, 7, 2, 5},
-       {.exponentials = true, .projection = normal({6, 5}, 4), .half_norm = 0.3}},
+       {.features = {.exponentials = true, .projection = normal({6, 5}, 4), .half_norm = 0.3}}},
       {"projection of each head, lengths, two tiles",
        {2, 50, 2, 3},
        {2, 60, 2, 3},
-       {.exponentials = true,
-        .projection = normal({2, 4, 3}, 4),
-        .half_norm = 0.3,
+       {.features = {.exponentials = true, .projection = normal({2, 4, 3}, 4), .half_norm = 0.3},
         .key_lengths = lengths}},
       {"features in parts",
        {2, 3, 1, 5},
        {2, 7, 1, 5},
-       {.exponentials = true, .projection = normal({150, 5}, 4), .half_norm = 0.3}},
+       {.features = {.exponentials = true, .projection = normal({150, 5}, 4), .half_norm = 0.3}}},
       {"features in parts, no projection", {2, 3, 1, 70}, {2, 7, 1, 70}, {.key_lengths = lengths}},
-      {"exponents in parts, no projection", {2, 3, 1, 70}, {2, 7, 1, 70}, {.exponentials = true}},
+      {"exponents in parts, no projection",
+       {2, 3, 1, 70},
+       {2, 7, 1, 70},
+       {.features = {.exponentials = true}}},
       {"waves",
        {2, 3, 2, 5},
        {2, 7, 2, 5},
-       {.projection = small.slice(0, 0, 6), .half_norm = -0.3, .waves = true}},
+       {.features = {.projection = small.slice(0, 0, 6), .half_norm = -0.3, .waves = true}}},
       {"waves of each head, lengths, two tiles",
        {2, 50, 2, 3},
        {2, 70, 2, 3},
-       {.projection = of_heads, .waves = true, .key_lengths = lengths}},
+       {.features = {.projection = of_heads, .waves = true}, .key_lengths = lengths}},
       {"waves in parts",
        {2, 3, 1, 5},
        {2, 70, 1, 5},
-       {.projection = small, .half_norm = -0.5, .waves = true}},
+       {.features = {.projection = small, .half_norm = -0.5, .waves = true}}},
       {"waves with phases, in parts",
        {2, 3, 1, 5},
        {2, 7, 1, 5},
-       {.projection = small, .half_norm = -0.3, .waves = true, .phases = positive({75}, 5)}},
+       {.features =
+            {.projection = small, .half_norm = -0.3, .waves = true, .phases = positive({75}, 5)}}},
       {"waves with phases of each head, lengths",
        {2, 3, 2, 3},
        {2, 7, 2, 3},
-       {.projection = of_heads,
-        .waves = true,
-        .phases = positive({2, 4}, 5),
+       {.features = {.projection = of_heads, .waves = true, .phases = positive({2, 4}, 5)},
         .key_lengths = lengths}},
   };
 }
@@ -136,10 +136,11 @@ TEST_CASE("linear_attention: sums in groups, for any number of threads, of any s
   const bool waves = GENERATE(false, true);
   CAPTURE(waves);
   const LinearAttentionOptions options{
-      .exponentials = !waves,
-      .projection = affine(Variable(normal({90, 8}, 4)), waves ? 0.1 : 1).value().to(DType::f32),
-      .half_norm = waves ? -0.5 : 0.5,
-      .waves = waves,
+      .features = {.exponentials = !waves,
+                   .projection =
+                       affine(Variable(normal({90, 8}, 4)), waves ? 0.1 : 1).value().to(DType::f32),
+                   .half_norm = waves ? -0.5 : 0.5,
+                   .waves = waves},
       .key_lengths = Tensor::from(std::vector<int32_t>{1200}, {1})};
   const Tensor q = normal(shape, 1).to(DType::f32), k = normal(shape, 2).to(DType::f32),
                v = normal(shape, 3).to(DType::f32), seed = normal(shape, 5).to(DType::f32);
@@ -165,7 +166,7 @@ TEST_CASE("linear_attention: sums in groups, for any number of threads, of any s
   }
   set_threads(before);
   LinearAttentionOptions wide = options;
-  wide.projection = options.projection.to(DType::f64);
+  wide.features.projection = options.features.projection.to(DType::f64);
   const Tensor fq = features_of(q.to(DType::f64), wide, false),
                fk = features_of(k.to(DType::f64), wide, true);
   CHECK(near(first[0].to(DType::f64), naive_kernel_attention(fq, fk, v.to(DType::f64), dot), 1e-5));
@@ -176,7 +177,7 @@ TEST_CASE("linear_attention: exponents of any size") {
   // block.
   const int64_t D = GENERATE(3, 100);
   const Shape shape{1, 60, 1, D};
-  const LinearAttentionOptions options{.exponentials = true};
+  const LinearAttentionOptions options{.features = {.exponentials = true}};
   for (const double size : {0.0, 1e3, 1e6}) {
     INFO(D << " features, " << size);
     const Variable q(affine(Variable(normal(shape, 1)), size).value().to(DType::f32), true),
@@ -197,7 +198,7 @@ TEST_CASE("linear_attention: factors of waves of any size") {
   const Shape shape{1, 100, 1, 3};
   const auto f32 = [](const Tensor& x) { return x.to(DType::f32); };
   const LinearAttentionOptions options{
-      .projection = f32(normal({40, 3}, 4)), .half_norm = -0.5, .waves = true};
+      .features = {.projection = f32(normal({40, 3}, 4)), .half_norm = -0.5, .waves = true}};
   Tensor keys = normal(shape, 2);
   keys.slice(1, 70, 71).fill(5);
   for (const double size : {1e2, 1e6}) {
@@ -218,7 +219,7 @@ TEST_CASE("linear_attention: lanes beyond the last token give nothing") {
   const Shape shape{1, 60, 1, 3};
   const Variable q(Tensor::full(shape, -88.86), true), k(Tensor::zeros(shape), true),
       v(normal(shape, 3).to(DType::f32), true);
-  backward(linear_attention(q, k, v, {.exponentials = true}), Tensor::full(shape, 1));
+  backward(linear_attention(q, k, v, {.features = {.exponentials = true}}), Tensor::full(shape, 1));
   for (const Variable& x : {q, k, v}) CHECK(all_finite(x.grad()));
 }
 
@@ -312,21 +313,27 @@ TEST_CASE("linear_attention: what does not fit is refused") {
   CHECK_THROWS_AS(linear_attention(q, q, Variable(normal({2, 4, 2, 5}, 2)), {}), ShapeError);
   CHECK_THROWS_AS(linear_attention(q, q, Variable(normal({2, 3, 2, 5}, 2, DType::f32)), {}),
                   ShapeError);
-  CHECK_THROWS_AS(linear_attention(q, q, v, {.projection = normal({6, 4}, 1)}), ShapeError);
-  CHECK_THROWS_AS(
-      linear_attention(q, q, v, {.exponentials = true, .projection = normal({6, 5}, 1)}),
-      ShapeError);
-  const Tensor W = normal({6, 4}, 1);
-  CHECK_NOTHROW(
-      linear_attention(q, q, v, {.projection = W, .waves = true, .phases = normal({6}, 1)}));
-  CHECK_THROWS_AS(linear_attention(q, q, v, {.waves = true}), ShapeError);
-  CHECK_THROWS_AS(linear_attention(q, q, v, {.exponentials = true, .projection = W, .waves = true}),
+  CHECK_THROWS_AS(linear_attention(q, q, v, {.features = {.projection = normal({6, 4}, 1)}}),
                   ShapeError);
   CHECK_THROWS_AS(
-      linear_attention(q, q, v, {.projection = W, .waves = true, .phases = normal({5}, 1)}),
+      linear_attention(q, q, v,
+                       {.features = {.exponentials = true, .projection = normal({6, 5}, 1)}}),
+      ShapeError);
+  const Tensor W = normal({6, 4}, 1);
+  CHECK_NOTHROW(linear_attention(
+      q, q, v, {.features = {.projection = W, .waves = true, .phases = normal({6}, 1)}}));
+  CHECK_THROWS_AS(linear_attention(q, q, v, {.features = {.waves = true}}), ShapeError);
+  CHECK_THROWS_AS(
+      linear_attention(q, q, v,
+                       {.features = {.exponentials = true, .projection = W, .waves = true}}),
       ShapeError);
   CHECK_THROWS_AS(
-      linear_attention(q, q, v, {.exponentials = true, .projection = W, .phases = normal({6}, 1)}),
+      linear_attention(q, q, v,
+                       {.features = {.projection = W, .waves = true, .phases = normal({5}, 1)}}),
+      ShapeError);
+  CHECK_THROWS_AS(
+      linear_attention(
+          q, q, v, {.features = {.exponentials = true, .projection = W, .phases = normal({6}, 1)}}),
       ShapeError);
   CHECK_THROWS_AS(
       linear_attention(q, q, v, {.key_lengths = Tensor::from(std::vector<int32_t>{1, 4}, {2})}),
@@ -335,6 +342,6 @@ TEST_CASE("linear_attention: what does not fit is refused") {
 
 TEST_CASE("linear_attention: 65,536 tokens at every third place in memory") {
   check_long_layout([](const Variable& q, const Variable& k, const Variable& v) {
-    return linear_attention(q, k, v, {.exponentials = true});
+    return linear_attention(q, k, v, {.features = {.exponentials = true}});
   });
 }

@@ -168,12 +168,13 @@ const std::vector<OpLine>& attention_operations() {
         line("linear_attention", OP(linear_attention(x[0], x[1], x[2], {})), triples, long_triples,
              {.low = 0.1, .high = 1}),
         line("linear_attention: exponentials",
-             OP(linear_attention(x[0], x[1], x[2], {.exponentials = true}))),
+             OP(linear_attention(x[0], x[1], x[2], {.features = {.exponentials = true}}))),
         line("linear_attention: projection",
-             OP(linear_attention(x[0], x[1], x[2],
-                                 {.exponentials = true,
-                                  .projection = normal({6, x[0].size(3)}, 4).to(x[0].dtype()),
-                                  .half_norm = 0.3})),
+             OP(linear_attention(
+                 x[0], x[1], x[2],
+                 {.features = {.exponentials = true,
+                               .projection = normal({6, x[0].size(3)}, 4).to(x[0].dtype()),
+                               .half_norm = 0.3}})),
              {triples[1]}, {long_triples[1]}),
         line("listed_attention", listed,
              {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
@@ -219,7 +220,8 @@ const std::vector<OpLine>& attention_operations() {
         line("scan", OP(joined(scan({x[0], x[1], x[2]})))),
         // Scales are constants for the gradients, and cancel.
         line("scan: exponentials",
-             OP(normalised(scan({x[0], x[1], x[2]}, nullptr, {.exponentials = true}).out))),
+             OP(normalised(
+                 scan({x[0], x[1], x[2]}, nullptr, {.features = {.exponentials = true}}).out))),
         line("scan: combine", OP(joined(combine({x[0], x[1]}, {x[2], x[3]}, x[4]))),
              {{{1, 1, 1, 1}, {1, 1, 1}, {1, 1, 1, 1}, {1, 1, 1}, {1, 1}},
               {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3}},

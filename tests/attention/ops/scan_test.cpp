@@ -253,13 +253,14 @@ TEST_CASE("scan: exponentials of projections, in one group or several, from a st
   const Shape shape{1, N, 2, 3};
   const Tensor q = normal(shape, 1), k = normal(shape, 2), v = normal({1, N, 2, 4}, 3);
   const Tensor g = log_decays(decays ? Decay::head : Decay::none, 1, N, 2, 3, 4);
-  ScanOptions options{.exponentials = true, .final_state = false};
+  ScanOptions options{.features = {.exponentials = true}, .final_state = false};
   Variable tq(q), tk(k);
   if (projected) {
-    options.projection = normal({5, 3}, 4);
-    options.half_norm = 0.3;
-    tq = linear(tq, Variable(options.projection));
-    tk = linear(tk, Variable(options.projection)) - affine(sum(square(tk), {3}, true), 0.3);
+    options.features.projection = normal({5, 3}, 4);
+    options.features.half_norm = 0.3;
+    tq = linear(tq, Variable(options.features.projection));
+    tk =
+        linear(tk, Variable(options.features.projection)) - affine(sum(square(tk), {3}, true), 0.3);
   }
   const Variable weights = definitions::retention(exp(tq), exp(tk), variable(g));
   const Tensor expected =
@@ -322,9 +323,7 @@ TEST_CASE("scan: sums and their scales, from either end, with the norms of queri
   const Tensor dq = q.grad(), dk = k.grad();
   const Variable q2(q.value(), true), k2(k.value(), true);
   const ScanResult r = scan({q2, k2, Variable(v), variable(g)}, nullptr,
-                            {.exponentials = true,
-                             .projection = W,
-                             .half_norm = 0.3,
+                            {.features = {.exponentials = true, .projection = W, .half_norm = 0.3},
                              .query_norm = true,
                              .reverse = reverse,
                              .log_scales = true,
@@ -394,7 +393,7 @@ TEST_CASE("scan: exponents of any size") {
     const Variable q(affine(Variable(normal(shape, 1)), size).value().to(DType::f32), true),
         k(affine(Variable(normal(shape, 2)), size).value().to(DType::f32), true),
         v(normal(shape, 3).to(DType::f32), true);
-    const Variable sums = scan({q, k, v}, nullptr, {.exponentials = true}).out;
+    const Variable sums = scan({q, k, v}, nullptr, {.features = {.exponentials = true}}).out;
     backward(normalised(sums), Tensor::full(shape, 1));
     CHECK(all_finite(sums.value()));
     for (const Variable& x : {q, k, v}) CHECK(all_finite(x.grad()));
@@ -468,15 +467,17 @@ TEST_CASE("scan refuses what does not fit") {
   CHECK_THROWS_AS(scan({q, q, Variable(normal({2, 4, 2, 5}, 2))}), ShapeError);
   CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 1})}), ShapeError);
   CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 5})}), ShapeError);
-  CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.projection = normal({6, 4}, 1)}), ShapeError);
-  CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 4})}, nullptr, {.exponentials = true}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.features = {.projection = normal({6, 4}, 1)}}),
+                  ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 4})}, nullptr, {.features = {.exponentials = true}}),
+                  ShapeError);
   CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 4})}, nullptr, {.reverse = true}), ShapeError);
   CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.block = 49}), ShapeError);
   const ScanState state = scan({q, q, v}).state, other = scan({q, q, q}).state;
   CHECK_NOTHROW(scan({q, q, v}, &state));
   CHECK_THROWS_AS(scan({q, q, v}, &other), ShapeError);
   CHECK_THROWS_AS(scan({q, q, v}, &state, {.normalizer = false}), ShapeError);
-  CHECK_THROWS_AS(scan({q, q, v}, &state, {.exponentials = true}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v}, &state, {.features = {.exponentials = true}}), ShapeError);
   CHECK_THROWS_AS(combine(state, other, {}), ShapeError);
   CHECK_THROWS_AS(combine(state, state, g({2, 3})), ShapeError);
   CHECK_THROWS_WITH(scan({q, q, v}, &other), Catch::Contains("expected") && Catch::Contains("got"));
@@ -495,7 +496,7 @@ TEST_CASE("scan: tokens behind the last that counts get no gradient at all") {
 
 TEST_CASE("scan: 65,536 tokens at every third place in memory") {
   check_long_layout([](const Variable& q, const Variable& k, const Variable& v) {
-    return scan({q, k, v}, nullptr, {.exponentials = true}).out;
+    return scan({q, k, v}, nullptr, {.features = {.exponentials = true}}).out;
   });
 }
 
