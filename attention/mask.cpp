@@ -1,11 +1,15 @@
 #include "longhand/attention/mask.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
+
+std::vector<int32_t> sample_lengths(const Tensor& lengths, int64_t tokens) {
+  if (!lengths.defined()) return {static_cast<int32_t>(tokens)};
+  return lengths.to_vector<int32_t>();
+}
 
 Tensor real_tokens(const Tensor& lengths, int64_t tokens) {
   Tensor real = Tensor::empty({lengths.numel(), tokens, 1, 1}, DType::u8);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits>
+#include <vector>
 
 #include "longhand/core/tensor.h"
 
@@ -9,6 +10,9 @@ namespace longhand::attention {
 
 /// The score of a masked pair: e^never = 0.
 inline constexpr double never = -std::numeric_limits<double>::infinity();
+
+/// The lengths (B) i32 of all samples; if they are undefined, one length for all: `tokens`.
+std::vector<int32_t> sample_lengths(const Tensor& lengths, int64_t tokens);
 
 /// (B, N, 1, 1) u8, 1 at the real tokens of sequences of the given lengths (B) i32; broadcasts
 /// against (B, N, H, D).

@@ -24,6 +24,13 @@ Work operator*(double factor, const Work& work) {
   return {times(work.forward), times(work.backward), factor * work.bytes};
 }
 
+Work operator+(const Work& a, const Work& b) {
+  const auto sum = [](const Work::Counts& x, const Work::Counts& y) -> Work::Counts {
+    return {x.flops + y.flops, x.exponentials + y.exponentials};
+  };
+  return {sum(a.forward, b.forward), sum(a.backward, b.backward), a.bytes + b.bytes};
+}
+
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
   check<ConfigError>(capabilities().decodes, config_.name, ": this variant has no decoder");
   check<ConfigError>(config_.causal, config_.name,
@@ -36,14 +43,14 @@ std::unique_ptr<Decoder> Variant::make_decoder(int64_t) const {
 }
 
 int64_t Variant::state_bytes(int64_t tokens) const {
-  if (!decodes() || tokens == 0) return 0;
+  if (!config_.causal || !capabilities().decodes || tokens == 0) return 0;
   const auto zeros = [&](const Shape& shape) { return Tensor::zeros(shape, parameter_dtype()); };
   const int64_t H = config_.heads, D = config_.head_dim;
   Token token{zeros({1, H, D}), zeros({1, config_.kv_heads, D}), zeros({1, config_.kv_heads, D})};
   if (capabilities().uses_x) token.x = zeros({1, H * D});
   const auto one = make_decoder(1);
   one->step(token);
-  return one->bytes();
+  return one->bytes_after(tokens);
 }
 
 Variant::Sizes Variant::sizes(int64_t queries, int64_t keys) const {

@@ -46,6 +46,7 @@ struct Work {
   double bytes = 0;          // of working memory in forward(), besides q, k, v and the result
 };
 Work operator*(double factor, const Work& work);
+Work operator+(const Work& a, const Work& b);
 
 /// The tokens that keys and values are projected from, (B, M, d) each.
 struct Sources {
@@ -100,12 +101,12 @@ class Variant : public nn::Module {
   /// none or is not causal.
   std::unique_ptr<Decoder> decoder(int64_t batch) const;
   /// Bytes that a decoder keeps for one sequence after the given number of tokens; 0 without a
-  /// decoder. The default is for states of constant size: the bytes kept after one token.
-  virtual int64_t state_bytes(int64_t tokens) const;
+  /// decoder.
+  int64_t state_bytes(int64_t tokens) const;
   /// The cost of forward() and of its gradients for one sequence.
   virtual Work work(int64_t queries, int64_t keys) const = 0;
-  /// An upper bound on the rank of the N x N weights, if it is below N.
-  virtual std::optional<int64_t> rank(int64_t /*tokens*/) const { return {}; }
+  /// An upper bound on the rank of the N x N weights; N or more: none is known.
+  virtual int64_t rank(int64_t tokens) const { return tokens; }
   /// A short description of what forward() computes for the given number of tokens, if that depends
   /// on the number ("softmax: 50 tokens are at most 64 landmarks"); otherwise empty.
   virtual std::string algorithm(int64_t /*tokens*/) const { return {}; }
@@ -151,8 +152,6 @@ class Variant : public nn::Module {
 
   /// Implements decoder() for a causal variant with Capabilities::decodes.
   virtual std::unique_ptr<Decoder> make_decoder(int64_t batch) const;
-  /// Whether decoder() returns a decoder.
-  bool decodes() const { return config_.causal && config_.capabilities.decodes; }
 
  private:
   // checked_lengths() is undefined where nothing is padded.

@@ -135,8 +135,8 @@ Variable sum(const Variable& x, std::vector<int> axes = {}, bool keep_axes = fal
 Variable mean(const Variable& x, std::vector<int> axes = {}, bool keep_axes = false);
 /// Maximum along an axis; of equal maxima the first gets the gradient. Throws if the axis is empty.
 Variable max(const Variable& x, int axis, bool keep_axis = false);
-/// Cumulative sums along an axis.
-Variable cumsum(const Variable& x, int axis);
+/// Cumulative sums along an axis, from its front or from its back.
+Variable cumsum(const Variable& x, int axis, bool from_back = false);
 /// (x - mean) / sqrt(variance + eps) * weight + bias over the last axis, with the biased variance
 /// (1/n). weight and bias are (n) or undefined. Ba et al. 2016 (arXiv 1607.06450).
 Variable layer_norm(const Variable& x, const Variable& weight, const Variable& bias,

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <span>
 #include <unordered_map>
 
@@ -11,24 +10,17 @@ namespace longhand::data {
 Contents contents_of(const Dataset& dataset) {
   constexpr int64_t round = 256;
   Contents out{.examples = dataset.size()};
-  std::vector<int64_t> lengths(static_cast<size_t>(out.examples));
+  std::vector<int64_t> lengths;
   std::vector<bool> occurs;
   std::unordered_map<int32_t, int64_t> classes;
   ContentHasher hasher;
   for (int64_t first = 0; first < out.examples; first += round) {
-    std::vector<int64_t> indices(std::min(round, out.examples - first));
-    std::iota(indices.begin(), indices.end(), first);
-    const Batch batch = dataset.collate(indices);
+    const Batch batch =
+        dataset.collate(indices_from(first, std::min(first + round, out.examples)));
     hasher.add(batch);
-    const int64_t width = batch.tokens.size(1);
-    const bool per_token = batch.targets.rank() == 2;
-    for (int64_t b = 0; b < std::ssize(indices); ++b) {
-      const int64_t n = batch.lengths ? batch.lengths.data<int32_t>()[b] : width;
-      const std::span tokens(batch.tokens.data<int32_t>() + b * width, static_cast<size_t>(n));
-      const std::span targets(batch.targets.data<int32_t>() + (per_token ? b * width : b),
-                              static_cast<size_t>(per_token ? n : 1));
-      lengths[first + b] = n;
-      out.tokens += n;
+    for (const auto& [tokens, targets] : examples_of(batch)) {
+      lengths.push_back(std::ssize(tokens));
+      out.tokens += std::ssize(tokens);
       for (const int32_t token : tokens) {
         if (token >= std::ssize(occurs)) occurs.resize(static_cast<size_t>(token) + 1);
         occurs[token] = true;

@@ -46,6 +46,21 @@ class Dataset {
   virtual std::vector<Segment> segments() const { return {}; }
 };
 
+/// One example of a batch, without its padding.
+struct ExampleView {
+  std::span<const int32_t> tokens;
+  std::span<const int32_t> targets;  // one, or one a token
+};
+/// The examples of a batch of contiguous tensors, which must outlive them.
+std::vector<ExampleView> examples_of(const Batch& batch);
+
+/// begin, …, end - 1.
+std::vector<int64_t> indices_from(int64_t begin, int64_t end);
+
+/// A batch of these examples with their lengths, whose tokens are 0 and whose targets, one or as many as
+/// tokens, are ignore_index.
+Batch blank_batch(const Dataset& dataset, std::span<const int64_t> indices, bool per_token);
+
 /// The properties of a task that a model needs.
 struct TaskInfo {
   std::string name{};

@@ -72,18 +72,20 @@ class Descriptor {
   int fd_;
 };
 
+// The result of a system call, which is repeated while signals interrupt it.
+template <class F>
+auto retrying(F call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
 int open_retrying(const fs::path& path, int flags, mode_t mode = 0) {
-  int fd;
-  do fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
-  while (fd < 0 && errno == EINTR);
-  return fd;
+  return retrying([&] { return ::open(path.c_str(), flags | O_CLOEXEC, mode); });
 }
 
 int fsync_retrying(int fd) {
-  int result;
-  do result = ::fsync(fd);
-  while (result != 0 && errno == EINTR);
-  return result;
+  return retrying([=] { return ::fsync(fd); });
 }
 
 // EINVAL: the file system does not support syncing this kind of file, nor need it.
@@ -96,11 +98,18 @@ void sync_directory(const fs::path& directory) {
   if (!is_synced(fd.get())) fail(directory, "cannot sync the directory", errno);
 }
 
+// Reads bytes from `begin` on, at least one except at the end; throws DataError that names `path`.
+size_t read_some(int fd, const fs::path& path, uint64_t begin, std::span<std::byte> to) {
+  const ssize_t count = retrying(
+      [&] { return ::pread(fd, to.data(), to.size(), static_cast<off_t>(begin)); });
+  if (count < 0) fail(path, "cannot read the file", errno);
+  return static_cast<size_t>(count);
+}
+
 // Writes all bytes; throws DataError that names `path`.
 void write_all(int fd, const fs::path& path, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count < 0 && errno == EINTR) continue;
+    const ssize_t count = retrying([&] { return ::write(fd, bytes.data(), bytes.size()); });
     if (count < 0) fail(path, "cannot write the file", errno);
     bytes = bytes.subspan(static_cast<size_t>(count));
   }
@@ -186,12 +195,10 @@ RegularFile::~RegularFile() {
 
 void RegularFile::read(uint64_t begin, std::span<std::byte> to) const {
   while (!to.empty()) {
-    const ssize_t got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(begin));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path_, "cannot read the file", errno);
+    const size_t got = read_some(fd_, path_, begin, to);
     check<DataError>(got > 0, path_.string(), ": the file became shorter while it was read");
-    to = to.subspan(static_cast<size_t>(got));
-    begin += static_cast<uint64_t>(got);
+    to = to.subspan(got);
+    begin += got;
   }
 }
 
@@ -202,12 +209,9 @@ std::vector<std::byte> RegularFile::read_all() const {
   size_t size = 0;
   for (;;) {
     if (size == bytes.size()) bytes.resize(2 * size + 4096);
-    const ssize_t got =
-        ::pread(fd_, bytes.data() + size, bytes.size() - size, static_cast<off_t>(size));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) fail(path_, "cannot read the file", errno);
+    const size_t got = read_some(fd_, path_, size, std::span(bytes).subspan(size));
     if (got == 0) break;
-    size += static_cast<size_t>(got);
+    size += got;
   }
   bytes.resize(size);
   return bytes;

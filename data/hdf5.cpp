@@ -56,20 +56,27 @@ class Session {
   void* print_data_ = nullptr;
 };
 
-// The innermost reason that libhdf5 reports for its last failure.
-std::string reason() {
-  std::string text;
+// The innermost reason that libhdf5 reports for its last failure, and whether it lacked memory.
+struct Failure {
+  std::string reason = "unknown reason";
+  bool lacked_memory = false;
+};
+Failure last_failure() {
+  Failure failure;
   H5Ewalk2(
       H5E_DEFAULT, H5E_WALK_UPWARD,
       [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
+        if (depth > 0) return 0;
+        auto& to = *static_cast<Failure*>(out);
+        to.lacked_memory = error->maj_num == H5E_RESOURCE_g;
         try {
-          if (depth == 0 && error->desc) static_cast<std::string*>(out)->assign(error->desc);
+          if (error->desc && *error->desc) to.reason = error->desc;
         } catch (const std::bad_alloc&) {  // no reason
         }
         return 0;
       },
-      &text);
-  return text.empty() ? "unknown reason" : text;
+      &failure);
+  return failure;
 }
 
 template <class... Parts>
@@ -81,26 +88,14 @@ template <class... Parts>
 // throw.
 thread_local bool out_of_memory = false;
 
-// Whether the last call of libhdf5 failed for lack of memory.
-bool lacked_memory() {
-  bool lacked = false;
-  H5Ewalk2(
-      H5E_DEFAULT, H5E_WALK_UPWARD,
-      [](unsigned depth, const H5E_error2_t* error, void* out) -> herr_t {
-        if (depth == 0) *static_cast<bool*>(out) = error->maj_num == H5E_RESOURCE_g;
-        return 0;
-      },
-      &lacked);
-  return lacked;
-}
-
 // Returns the result of a call of libhdf5; throws for a negative one: parts, then the reason.
 template <class Result, class... Parts>
 Result must(Result result, const Parts&... parts) {
   if (std::exchange(out_of_memory, false)) throw std::bad_alloc();
-  if (result < 0 && lacked_memory()) throw std::bad_alloc();
-  if (result < 0) refuse(parts..., ": HDF5: ", reason());
-  return result;
+  if (result >= 0) return result;
+  const Failure failure = last_failure();
+  if (failure.lacked_memory) throw std::bad_alloc();
+  refuse(parts..., ": HDF5: ", failure.reason);
 }
 
 // An identifier of libhdf5 that is closed with the object.
@@ -149,6 +144,12 @@ Handle in_memory_access() {
   return access;
 }
 
+// Opens the image that an access in memory has.
+Handle open_image(hid_t access, const std::string& name) {
+  return own(H5Fopen(unique_name().c_str(), H5F_ACC_RDONLY, access), H5Fclose, name,
+             ": not a readable HDF5 file");
+}
+
 std::array<hsize_t, Shape::max_rank> sizes_of(const Shape& shape) {
   std::array<hsize_t, Shape::max_rank> sizes{};
   std::transform(shape.begin(), shape.end(), sizes.begin(),
@@ -177,53 +178,40 @@ hid_t memory_type(DType dtype) {
   return -1;
 }
 
-hid_t file_type(StoredType type) {
+// A stored type in files, and of integers the lowest and the highest value.
+struct Format {
+  hid_t type;
+  int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+};
+template <class T>
+Format integers(hid_t type) {
+  return {type, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
+}
+Format format_of(StoredType type) {
   switch (type) {
     case StoredType::u8:
-      return H5T_STD_U8LE;
+      return integers<uint8_t>(H5T_STD_U8LE);
     case StoredType::i8:
-      return H5T_STD_I8LE;
+      return integers<int8_t>(H5T_STD_I8LE);
     case StoredType::u16:
-      return H5T_STD_U16LE;
+      return integers<uint16_t>(H5T_STD_U16LE);
     case StoredType::i16:
-      return H5T_STD_I16LE;
+      return integers<int16_t>(H5T_STD_I16LE);
     case StoredType::i32:
-      return H5T_STD_I32LE;
+      return integers<int32_t>(H5T_STD_I32LE);
     case StoredType::i64:
-      return H5T_STD_I64LE;
+      return {H5T_STD_I64LE};
     case StoredType::f32:
-      return H5T_IEEE_F32LE;
+      return {H5T_IEEE_F32LE};
     case StoredType::f64:
-      return H5T_IEEE_F64LE;
+      return {H5T_IEEE_F64LE};
   }
-  return -1;
+  return {-1};
 }
 
 /// The types of tensors are the first ones that are stored, in their order.
 StoredType stored_as(DType dtype) { return static_cast<StoredType>(dtype); }
 static_assert(static_cast<int>(StoredType::u8) == static_cast<int>(DType::u8));
-
-// The lowest and the highest value of a stored integer type.
-std::pair<int64_t, int64_t> range_of(StoredType type) {
-  const auto limits = []<class T>(T) {
-    return std::pair<int64_t, int64_t>(std::numeric_limits<T>::min(),
-                                       std::numeric_limits<T>::max());
-  };
-  switch (type) {
-    case StoredType::u8:
-      return limits(uint8_t{});
-    case StoredType::i8:
-      return limits(int8_t{});
-    case StoredType::u16:
-      return limits(uint16_t{});
-    case StoredType::i16:
-      return limits(int16_t{});
-    case StoredType::i32:
-      return limits(int32_t{});
-    default:
-      return limits(int64_t{});
-  }
-}
 
 // Path parts without empty ones: "/a//b" is a, b.
 std::vector<std::string> parts_of(const std::string& path) {
@@ -258,8 +246,8 @@ Shape with_rows(Shape shape, int64_t rows) {
 StoredType narrowest(int64_t low, int64_t high) {
   using enum StoredType;
   for (const StoredType type : {u8, i8, u16, i16, i32}) {
-    const auto [lowest, highest] = range_of(type);
-    if (lowest <= low && high <= highest) return type;
+    const Format format = format_of(type);
+    if (format.low <= low && high <= format.high) return type;
   }
   return i64;
 }
@@ -283,29 +271,22 @@ struct Hdf5Writer::State {
     // no timestamps: the same contents must give the same bytes
     must(H5Pset_obj_track_times(properties, false), path);
     const Handle space = space_of(shape, path);
-    return own(H5Dcreate2(file, absolute(path).c_str(), file_type(type), space, links, properties,
-                          H5P_DEFAULT),
+    return own(H5Dcreate2(file, absolute(path).c_str(), format_of(type).type, space, links,
+                          properties, H5P_DEFAULT),
                H5Dclose, path, ": cannot create the dataset");
   }
 };
 
-Hdf5Writer::Hdf5Writer() : state_(std::make_unique<State>()) {
+Hdf5Writer::Hdf5Writer() : state_(new State) {
   const Session session;
   state_->file =
       own(H5Fcreate(unique_name().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, in_memory_access()),
           H5Fclose, "cannot create an image in memory");
 }
 
-Hdf5Writer::~Hdf5Writer() {
+void Hdf5Writer::Close::operator()(State* state) const {
   const Session session;
-  state_.reset();
-}
-
-Hdf5Writer::Hdf5Writer(Hdf5Writer&&) noexcept = default;
-
-Hdf5Writer& Hdf5Writer::operator=(Hdf5Writer&& other) noexcept {
-  std::swap(state_, other.state_);
-  return *this;
+  delete state;
 }
 
 void Hdf5Writer::create_group(const std::string& path) {
@@ -338,7 +319,7 @@ void Hdf5Writer::create_rows(const std::string& path, StoredType type, const Sha
   if (shape.numel() > 0) {
     // Small chunks of whole rows, because reading one row decompresses its chunk.
     constexpr int64_t chunk_bytes = 1 << 14;
-    const int64_t element = static_cast<int64_t>(H5Tget_size(file_type(type)));
+    const int64_t element = static_cast<int64_t>(H5Tget_size(format_of(type).type));
     const int64_t row_bytes = shape.numel() / shape[0] * element;
     const int64_t chunk_rows = std::clamp<int64_t>(chunk_bytes / row_bytes, 1, shape[0]);
     must(H5Pset_chunk(properties, shape.rank(), sizes_of(with_rows(shape, chunk_rows)).data()),
@@ -368,7 +349,7 @@ void Hdf5Writer::put_rows(const std::string& path, int64_t begin, const Tensor& 
   dispatch_any(rows.dtype(), [&, type = type, &dataset = dataset]<class T>() {
     const T* const p = dense.data<T>();
     if constexpr (std::is_integral_v<T>) {
-      const auto [low, high] = range_of(type);
+      const auto [unused, low, high] = format_of(type);
       for (int64_t i = 0; i < rows.numel(); ++i)
         check<DataError>(low <= p[i] && p[i] <= high, path, ": row ",
                          begin + i / (rows.numel() / rows.size(0)), ": ", int64_t{p[i]},
@@ -447,10 +428,9 @@ struct Stored {
 };
 
 // The number of bytes of the decompressed dataset, rounded up to whole chunks; throws for
-// unsupported layouts and filters.
-uint64_t unpacked_bytes(hid_t dataset, const Shape& shape, size_t element,
+// unsupported layouts and filters, the properties of a dataset.
+uint64_t unpacked_bytes(hid_t properties, const Shape& shape, size_t element,
                         const std::string& what) {
-  const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
   check<DataError>(must(H5Pget_external_count(properties), what) == 0, what,
                    ": its values lie in another file, which is not supported");
   uint64_t bytes = element;
@@ -492,13 +472,12 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
   stored.dataset = std::move(object);
   const hid_t dataset = stored.dataset;
 
-  {  // before any call that would follow its sources
-    const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
-    const H5D_layout_t layout = must(H5Pget_layout(properties), what);
-    check<DataError>(layout != H5D_VIRTUAL, what,
-                     ": virtual datasets, whose values lie elsewhere, are not supported");
-    stored.is_chunked = layout == H5D_CHUNKED;
-  }
+  // Before any call that would follow its sources.
+  const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
+  const H5D_layout_t layout = must(H5Pget_layout(properties), what);
+  check<DataError>(layout != H5D_VIRTUAL, what,
+                   ": virtual datasets, whose values lie elsewhere, are not supported");
+  stored.is_chunked = layout == H5D_CHUNKED;
 
   const Handle type = own(H5Dget_type(dataset), H5Tclose, what);
   const H5T_class_t kind = H5Tget_class(type);
@@ -527,10 +506,9 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
     stored.shape.push_back(static_cast<int64_t>(sizes[axis]));
   }
 
-  const uint64_t unpacked = unpacked_bytes(dataset, stored.shape, stored.size, what);
+  const uint64_t unpacked = unpacked_bytes(properties, stored.shape, stored.size, what);
   const uint64_t held = H5Dget_storage_size(dataset);
   check<DataError>(held <= file_bytes, what, ": claims ", held, " bytes of a file of ", file_bytes);
-  const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
   const bool packed = must(H5Pget_nfilters(properties), what) > 0;
   // deflate compresses at most 1032 bytes into one
   const uint64_t most = packed ? held * 1032 : held;
@@ -538,6 +516,17 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
                    " bytes, but only ", held, " are in the file",
                    packed ? ", too few even if packed" : "", ": values were never written");
   return stored;
+}
+
+// Reads `count` rows from `begin` on (all of a scalar) as elements of a type of libhdf5.
+void read_rows_as(const Stored& stored, hid_t type, int64_t begin, int64_t count, void* to,
+                  const std::string& what) {
+  const bool scalar = stored.shape.rank() == 0;
+  const Handle space = own(H5Dget_space(stored.dataset), H5Sclose, what);
+  if (!scalar) select_rows(space, stored.shape, begin, count, what);
+  const Handle memory = space_of(scalar ? Shape{} : with_rows(stored.shape, count), what);
+  must(H5Dread(stored.dataset, type, memory, space, H5P_DEFAULT, to), what,
+       ": cannot read the values");
 }
 
 // Reads rows of wide integers in blocks and narrows them, if they fit.
@@ -551,12 +540,7 @@ void read_narrowing(const Stored& stored, int64_t begin, int64_t end, T* out, hi
   for (int64_t row = begin; row < end; row += step) {
     const int64_t count = std::min(step, end - row);
     piece.resize(static_cast<size_t>(count * width));
-    const Handle space = own(H5Dget_space(stored.dataset), H5Sclose, what);
-    if (stored.shape.rank()) select_rows(space, stored.shape, row, count, what);
-    const Handle memory =
-        own(H5Screate_simple(1, std::array{hsize_t{piece.size()}}.data(), nullptr), H5Sclose, what);
-    must(H5Dread(stored.dataset, wide, memory, space, H5P_DEFAULT, piece.data()), what,
-         ": cannot read the values");
+    read_rows_as(stored, wide, row, count, piece.data(), what);
     for (size_t i = 0; i < piece.size(); ++i) {
       check<DataError>(std::in_range<T>(piece[i]), what, ": row ",
                        row + static_cast<int64_t>(i) / width, " holds ", piece[i],
@@ -579,22 +563,20 @@ void read_into(const Stored& stored, int64_t begin, int64_t end, Tensor& out,
         return read_narrowing<T, int64_t>(stored, begin, end, p, H5T_NATIVE_INT64, what);
       }
     }
-    const Handle space = own(H5Dget_space(stored.dataset), H5Sclose, what);
-    if (stored.shape.rank()) select_rows(space, stored.shape, begin, end - begin, what);
-    const Handle memory = space_of(out.shape(), what);
-    must(H5Dread(stored.dataset, memory_type(out.dtype()), memory, space, H5P_DEFAULT, p), what,
-         ": cannot read the values");
+    read_rows_as(stored, memory_type(out.dtype()), begin, end - begin, p, what);
   });
 }
 
-// For callbacks of libhdf5: a failure to add a name ends the iteration.
-bool add_name(void* names, const char* name) {
+// For iterations of libhdf5 over links or attributes, of which Info tells more: adds a name. A failure to
+// do so ends the iteration.
+template <class Info>
+herr_t add_name(hid_t, const char* name, const Info*, void* names) {
   try {
     static_cast<std::vector<std::string>*>(names)->push_back(name);
-    return true;
+    return 0;
   } catch (const std::bad_alloc&) {
     out_of_memory = true;
-    return false;
+    return -1;
   }
 }
 
@@ -616,26 +598,16 @@ std::string identity_of(hid_t object, const std::string& what) {
 
 std::vector<std::string> names_in(hid_t group, const std::string& what) {
   std::vector<std::string> names;
-  must(H5Literate(
-           group, H5_INDEX_NAME, H5_ITER_INC, nullptr,
-           [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
-             return add_name(out, name) ? 0 : -1;
-           },
-           &names),
-       what, ": cannot list the group");
+  must(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, nullptr, add_name<H5L_info_t>, &names), what,
+       ": cannot list the group");
   std::sort(names.begin(), names.end());
   return names;
 }
 
 std::vector<std::string> attribute_names(hid_t object, const std::string& what) {
   std::vector<std::string> names;
-  must(H5Aiterate2(
-           object, H5_INDEX_NAME, H5_ITER_INC, nullptr,
-           [](hid_t, const char* name, const H5A_info_t*, void* out) -> herr_t {
-             return add_name(out, name) ? 0 : -1;
-           },
-           &names),
-       what, ": cannot list the attributes");
+  must(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, nullptr, add_name<H5A_info_t>, &names), what,
+       ": cannot list the attributes");
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -823,8 +795,7 @@ class MappedImage {
         begin_};
     must(H5Pset_file_image_callbacks(access, &in_place), name);
     must(H5Pset_file_image(access, begin_, size_), name);
-    return own(H5Fopen(unique_name().c_str(), H5F_ACC_RDONLY, access), H5Fclose, name,
-               ": not a readable HDF5 file");
+    return open_image(access, name);
   }
 
  private:
@@ -834,38 +805,32 @@ class MappedImage {
 
 }  // namespace
 
-Hdf5Reader::Hdf5Reader(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Hdf5Reader::Hdf5Reader() : state_(new State) {}
 
-Hdf5Reader::~Hdf5Reader() {
+void Hdf5Reader::Close::operator()(State* state) const {
   const Session session;
-  state_.reset();
-}
-
-Hdf5Reader::Hdf5Reader(Hdf5Reader&&) noexcept = default;
-
-Hdf5Reader& Hdf5Reader::operator=(Hdf5Reader&& other) noexcept {
-  std::swap(state_, other.state_);
-  return *this;
+  delete state;
 }
 
 Hdf5Reader Hdf5Reader::from_image(std::span<const std::byte> image, const std::string& name) {
   check<DataError>(!image.empty(), name, ": expected an HDF5 file, got an empty one");
-  auto state = std::make_unique<State>();
+  Hdf5Reader reader;
+  State* const state = reader.state_.get();
   state->name = name;
   state->bytes = image.size();
   const Session session;
   const Handle access = in_memory_access();
   // libhdf5 takes a pointer to non-const but copies
   must(H5Pset_file_image(access, const_cast<std::byte*>(image.data()), image.size()), name);
-  state->file = own(H5Fopen(unique_name().c_str(), H5F_ACC_RDONLY, access), H5Fclose, name,
-                    ": not a readable HDF5 file");
-  return Hdf5Reader(std::move(state));
+  state->file = open_image(access, name);
+  return reader;
 }
 
 Hdf5Reader Hdf5Reader::open(const std::filesystem::path& path) { return open(RegularFile(path)); }
 
 Hdf5Reader Hdf5Reader::open(RegularFile file) {
-  auto state = std::make_unique<State>();
+  Hdf5Reader reader;
+  State* const state = reader.state_.get();
   state->name = file.path().string();
   state->bytes = file.size();
   state->any_length = true;  // h5py writes them
@@ -873,7 +838,7 @@ Hdf5Reader Hdf5Reader::open(RegularFile file) {
   state->on_disk.emplace(std::move(file));
   const Session session;
   state->file = open_file(*state->on_disk);
-  return Hdf5Reader(std::move(state));
+  return reader;
 }
 
 const std::string& Hdf5Reader::name() const { return state_->name; }
@@ -1018,11 +983,7 @@ Survey survey(const RegularFile& regular) {
     for (int64_t row = 0; row < stored.shape[0]; row += step) {
       const int64_t count = std::min(step, stored.shape[0] - row);
       values.resize(static_cast<size_t>(count * width) * stored.size);
-      const Handle space = own(H5Dget_space(stored.dataset), H5Sclose, what);
-      select_rows(space, stored.shape, row, count, what);
-      const Handle memory = space_of(with_rows(stored.shape, count), what);
-      must(H5Dread(stored.dataset, type, memory, space, H5P_DEFAULT, values.data()), what,
-           ": cannot read the values");
+      read_rows_as(stored, type, row, count, values.data(), what);
     }
   };
   std::set<std::string> seen;

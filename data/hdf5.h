@@ -45,9 +45,6 @@ Survey survey(const RegularFile& file);
 class Hdf5Writer {
  public:
   Hdf5Writer();
-  ~Hdf5Writer();
-  Hdf5Writer(Hdf5Writer&&) noexcept;
-  Hdf5Writer& operator=(Hdf5Writer&&) noexcept;
 
   /// An empty group.
   void create_group(const std::string& path);
@@ -66,7 +63,10 @@ class Hdf5Writer {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  struct Close {
+    void operator()(State* state) const;
+  };
+  std::unique_ptr<State, Close> state_;
 };
 
 /// Reads a file. Thread-safe; accesses are serialised. All functions throw DataError, naming file,
@@ -84,10 +84,6 @@ class Hdf5Reader {
   /// Opens a file on disk, read in blocks, so that it may exceed memory. Calls the guard.
   static Hdf5Reader open(RegularFile file);
   static Hdf5Reader open(const std::filesystem::path& path);
-
-  ~Hdf5Reader();
-  Hdf5Reader(Hdf5Reader&&) noexcept;
-  Hdf5Reader& operator=(Hdf5Reader&&) noexcept;
 
   /// From now on reads groups of the new style, too. Only for files of earlier versions of Longhand,
   /// which wrote such groups, and only behind a guard.
@@ -129,8 +125,11 @@ class Hdf5Reader {
 
  private:
   struct State;
-  explicit Hdf5Reader(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  struct Close {
+    void operator()(State* state) const;
+  };
+  Hdf5Reader();
+  std::unique_ptr<State, Close> state_;
 };
 
 }  // namespace longhand::data

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 #include <set>
 
 #include "longhand/core/error.h"
@@ -12,35 +11,13 @@
 namespace longhand::data {
 namespace {
 
-/// One example of a batch.
-struct Example {
-  std::span<const int32_t> tokens;   // without padding
-  std::span<const int32_t> targets;  // one, or one a token
-};
-
-std::vector<Example> examples_of(const Batch& batch) {
-  const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
-  const bool per_token = batch.targets.rank() == 2;
-  std::vector<Example> out;
-  for (int64_t b = 0; b < B; ++b) {
-    const auto length = static_cast<size_t>(batch.lengths ? batch.lengths.data<int32_t>()[b] : N);
-    const int32_t* const targets = batch.targets.data<int32_t>();
-    out.push_back({{batch.tokens.data<int32_t>() + b * N, length},
-                   per_token ? std::span(targets + b * N, length) : std::span(targets + b, 1)});
-  }
-  return out;
-}
-
 /// Calls visit(batch) for the first `limit` examples of a dataset, in order.
 template <class F>
 void for_batches(const Dataset& dataset, int64_t limit, F visit) {
   constexpr int64_t piece = 256;
   const int64_t size = limit > 0 ? std::min(limit, dataset.size()) : dataset.size();
-  for (int64_t begin = 0; begin < size; begin += piece) {
-    std::vector<int64_t> indices(static_cast<size_t>(std::min(piece, size - begin)));
-    std::iota(indices.begin(), indices.end(), begin);
-    visit(dataset.collate(indices));
-  }
+  for (int64_t begin = 0; begin < size; begin += piece)
+    visit(dataset.collate(indices_from(begin, std::min(begin + piece, size))));
 }
 
 /// "64 to 127": ranges double.
@@ -75,7 +52,7 @@ struct Shown {
 };
 
 /// In the tasks other than mqar, whose random tokens may be values.
-Shown shown_before(const TaskInfo& task, const Example& example, size_t place) {
+Shown shown_before(const TaskInfo& task, const ExampleView& example, size_t place) {
   const auto& tokens = example.tokens;
   const int64_t half = task.vocabulary / 2;
   Shown shown;
@@ -96,7 +73,7 @@ Shown shown_before(const TaskInfo& task, const Example& example, size_t place) {
 using Groups = std::vector<std::pair<std::string, std::string>>;
 
 /// The groups of the target at `place` (0 for a single target) of an example.
-Groups groups_of(const TaskInfo& task, const Example& example, size_t place) {
+Groups groups_of(const TaskInfo& task, const ExampleView& example, size_t place) {
   const auto& tokens = example.tokens;
   if (task.name == "listops")
     return {{"root operator", root_name(tokens[0])},
@@ -126,9 +103,21 @@ Groups groups_of(const TaskInfo& task, const Example& example, size_t place) {
 /// Calls visit(example, place) for every target that counts.
 template <class F>
 void for_targets(const Batch& batch, F visit) {
-  for (const Example& example : examples_of(batch))
+  for (const ExampleView& example : examples_of(batch))
     for (size_t place = 0; place < example.targets.size(); ++place)
       if (example.targets[place] != ignore_index) visit(example, place);
+}
+
+/// score(example, place) of every target that counts.
+template <class F>
+Scores for_each_target(F score) {
+  return [score](const Batch& batch) {
+    std::vector<double> out;
+    for_targets(batch, [&](const ExampleView& example, size_t place) {
+      out.push_back(score(example, place));
+    });
+    return out;
+  };
 }
 
 using Counts = std::map<int32_t, int64_t>;
@@ -145,7 +134,7 @@ Scores most_frequent_after(const Dataset& train, int64_t limit, Clue clue) {
   std::map<int64_t, Counts> counts;
   Counts all;
   for_batches(train, limit, [&](const Batch& batch) {
-    for_targets(batch, [&](const Example& example, size_t place) {
+    for_targets(batch, [&](const ExampleView& example, size_t place) {
       ++counts[clue(example, place)][example.targets[place]];
       ++all[example.targets[place]];
     });
@@ -153,14 +142,11 @@ Scores most_frequent_after(const Dataset& train, int64_t limit, Clue clue) {
   std::map<int64_t, int32_t> best;
   for (const auto& [key, classes] : counts) best[key] = most_frequent(classes);
   check(!all.empty(), "heuristics: the training split has no targets");
-  return [best, fallback = most_frequent(all), clue](const Batch& batch) {
-    std::vector<double> out;
-    for_targets(batch, [&](const Example& example, size_t place) {
-      const auto found = best.find(clue(example, place));
-      out.push_back((found == best.end() ? fallback : found->second) == example.targets[place]);
-    });
-    return out;
-  };
+  return for_each_target(
+      [best, fallback = most_frequent(all), clue](const ExampleView& example, size_t place) {
+        const auto found = best.find(clue(example, place));
+        return (found == best.end() ? fallback : found->second) == example.targets[place];
+      });
 }
 
 /// Multinomial naive Bayes: the class with the largest ln p(class) + Σ ln p(token | class), each
@@ -169,7 +155,7 @@ Scores bag_of_tokens(const TaskInfo& task, const Dataset& train, int64_t limit) 
   const int64_t V = task.vocabulary, C = task.classes;
   std::vector<double> tokens(C * V, 1.0), sums(C, static_cast<double>(V)), classes(C, 1.0);
   for_batches(train, limit, [&](const Batch& batch) {
-    for_targets(batch, [&](const Example& example, size_t) {
+    for_targets(batch, [&](const ExampleView& example, size_t) {
       const int32_t c = example.targets[0];
       ++classes[c];
       sums[c] += static_cast<double>(example.tokens.size());
@@ -182,23 +168,19 @@ Scores bag_of_tokens(const TaskInfo& task, const Dataset& train, int64_t limit) 
     for (int64_t t = 0; t < V; ++t) tokens[c * V + t] = std::log(tokens[c * V + t] / sums[c]);
     classes[c] = std::log(classes[c] / all);
   }
-  return [tokens = std::move(tokens), classes = std::move(classes), V, C](const Batch& batch) {
-    std::vector<double> out;
-    for_targets(batch, [&](const Example& example, size_t) {
-      std::vector<double> scores = classes;
-      for (int64_t c = 0; c < C; ++c)
-        for (const int32_t token : example.tokens) scores[c] += tokens[c * V + token];
-      const auto best = std::max_element(scores.begin(), scores.end()) - scores.begin();
-      out.push_back(best == example.targets[0]);
-    });
-    return out;
-  };
+  return for_each_target([tokens = std::move(tokens), classes = std::move(classes), V, C](
+                             const ExampleView& example, size_t) {
+    std::vector<double> scores = classes;
+    for (int64_t c = 0; c < C; ++c)
+      for (const int32_t token : example.tokens) scores[c] += tokens[c * V + token];
+    return std::max_element(scores.begin(), scores.end()) - scores.begin() == example.targets[0];
+  });
 }
 
 /// One of the different values shown: the targets of the example, whichever key they belong to.
 std::vector<double> values_shown(const Batch& batch) {
   std::vector<double> out;
-  for (const Example& example : examples_of(batch)) {
+  for (const ExampleView& example : examples_of(batch)) {
     std::set<int32_t> values(example.targets.begin(), example.targets.end());
     values.erase(ignore_index);
     for (const int32_t target : example.targets)
@@ -210,13 +192,9 @@ std::vector<double> values_shown(const Batch& batch) {
 /// Scores from what is shown before each query: score(shown, target).
 template <class Score>
 Scores from_shown(const TaskInfo& task, Score score) {
-  return [task, score](const Batch& batch) {
-    std::vector<double> out;
-    for_targets(batch, [&](const Example& example, size_t place) {
-      out.push_back(score(shown_before(task, example, place), example.targets[place]));
-    });
-    return out;
-  };
+  return for_each_target([task, score](const ExampleView& example, size_t place) {
+    return score(shown_before(task, example, place), example.targets[place]);
+  });
 }
 
 double share_of(const std::vector<int32_t>& values, int32_t target) {
@@ -225,19 +203,15 @@ double share_of(const std::vector<int32_t>& values, int32_t target) {
 }
 
 /// One of the tokens before the target, at random, that differ from the token at its place.
-std::vector<double> tokens_shown(const Batch& batch) {
-  std::vector<double> out;
-  for_targets(batch, [&](const Example& example, size_t place) {
-    std::vector<int32_t> before(example.tokens.begin(),
-                                example.tokens.begin() + static_cast<std::ptrdiff_t>(place));
-    std::erase(before, example.tokens[place]);
-    out.push_back(before.empty() ? 0 : share_of(before, example.targets[place]));
-  });
-  return out;
+double tokens_shown(const ExampleView& example, size_t place) {
+  std::vector<int32_t> before(example.tokens.begin(),
+                              example.tokens.begin() + static_cast<std::ptrdiff_t>(place));
+  std::erase(before, example.tokens[place]);
+  return before.empty() ? 0 : share_of(before, example.targets[place]);
 }
 
 /// The bits at a place and the 7 before it, and whether these are all.
-int64_t last_bits(const Example& example, size_t place) {
+int64_t last_bits(const ExampleView& example, size_t place) {
   int64_t clue = static_cast<int64_t>(std::min<size_t>(place, 8));
   for (size_t i = place - std::min<size_t>(place, 7); i <= place; ++i)
     clue = 2 * clue + example.tokens[i];
@@ -252,7 +226,7 @@ Accuracies accuracies(const TaskInfo& task, const Dataset& dataset, const Scores
   for_batches(dataset, limit, [&](const Batch& batch) {
     const std::vector<double> probabilities = scores(batch);
     size_t i = 0;
-    for_targets(batch, [&](const Example& example, size_t place) {
+    for_targets(batch, [&](const ExampleView& example, size_t place) {
       check(i < probabilities.size(), "accuracies: expected a score for every target, got ",
             probabilities.size());
       const double p = probabilities[i++];
@@ -277,11 +251,11 @@ std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& opti
     };
   };
   std::vector<Planned> planned{
-      {"majority", "nothing", after([](const Example&, size_t) { return int64_t{0}; })}};
+      {"majority", "nothing", after([](const ExampleView&, size_t) { return int64_t{0}; })}};
   if (info.per_token) {
     planned.push_back(
         {"current token", "the token at the target's place",
-         after([](const Example& e, size_t place) { return int64_t{e.tokens[place]}; })});
+         after([](const ExampleView& e, size_t place) { return int64_t{e.tokens[place]}; })});
     if (info.name == "mqar")
       planned.push_back(
           {"values shown", "the values, but not their keys", [] { return Scores(values_shown); }});
@@ -305,17 +279,17 @@ std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& opti
     }
     if (info.name == "copy" || info.name == "selective_copy" || info.name == "induction")
       planned.push_back({"tokens shown", "the tokens before, but not their order",
-                         [] { return Scores(tokens_shown); }});
+                         [] { return for_each_target(tokens_shown); }});
     if (info.name == "parity")
       planned.push_back({"last bits", "the bit and the 7 before it", after(last_bits)});
   } else {
     // Eight classes of lengths for each doubling.
-    planned.push_back({"length", "the number of tokens", after([](const Example& e, size_t) {
+    planned.push_back({"length", "the number of tokens", after([](const ExampleView& e, size_t) {
                          return static_cast<int64_t>(
                              8 * std::log2(static_cast<double>(e.tokens.size())));
                        })});
     planned.push_back({info.name == "listops" ? "root operator" : "first token", "the first token",
-                       after([](const Example& e, size_t) { return int64_t{e.tokens[0]}; })});
+                       after([](const ExampleView& e, size_t) { return int64_t{e.tokens[0]}; })});
     planned.push_back({info.bytes ? "bag of bytes" : "bag of tokens", "counts, but not the order",
                        [&] { return bag_of_tokens(info, train, options.train_limit); }});
   }

@@ -18,25 +18,15 @@ class InMemory : public Dataset {
   }
 
   Batch collate(std::span<const int64_t> indices) const override {
-    const int64_t count = static_cast<int64_t>(indices.size());
-    Tensor lengths = Tensor::empty({count}, DType::i32);
-    Tensor targets = Tensor::empty({count}, DType::i32);
-    int64_t longest = 0;
-    bool padded = false;
-    for (int64_t b = 0; b < count; ++b) {
-      const int64_t n = length(indices[b]);
-      padded |= b > 0 && n != longest;
-      longest = std::max(longest, n);
-      lengths.data<int32_t>()[b] = static_cast<int32_t>(n);
-      targets.data<int32_t>()[b] = sequences_->target(at(indices[b]));
+    Batch batch = blank_batch(*this, indices, false);
+    const size_t longest = static_cast<size_t>(batch.tokens.size(1));
+    for (size_t b = 0; b < indices.size(); ++b) {
+      const int64_t i = at(indices[b]);
+      const auto from = sequences_->tokens(i);
+      std::copy(from.begin(), from.end(), batch.tokens.data<int32_t>() + b * longest);
+      batch.targets.data<int32_t>()[b] = sequences_->target(i);
     }
-    Tensor tokens = Tensor::empty({count, longest}, DType::i32);
-    for (int64_t b = 0; b < count; ++b) {
-      int32_t* const row = tokens.data<int32_t>() + b * longest;
-      const auto from = sequences_->tokens(at(indices[b]));
-      std::fill(std::copy(from.begin(), from.end(), row), row + longest, 0);
-    }
-    return {std::move(tokens), std::move(targets), padded ? std::move(lengths) : Tensor()};
+    return batch;
   }
 
  private:

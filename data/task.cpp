@@ -67,36 +67,32 @@ CommonOptions read_common(OptionReader& reader, const Options& section, uint64_t
 }
 
 // The hash is over int32 in little-endian order.
-std::byte* append(std::byte* out, const int32_t* values, int64_t count) {
+std::byte* append(std::byte* out, std::span<const int32_t> values) {
   if constexpr (std::endian::native == std::endian::little) {
-    std::memcpy(out, values, static_cast<size_t>(4 * count));
+    std::memcpy(out, values.data(), values.size_bytes());
   } else {
-    for (int64_t i = 0; i < 4 * count; ++i)
+    for (size_t i = 0; i < values.size_bytes(); ++i)
       out[i] = static_cast<std::byte>(static_cast<uint32_t>(values[i / 4]) >> (8 * (i % 4)));
   }
-  return out + 4 * count;
+  return out + values.size_bytes();
 }
 
-std::byte* append_counted(std::byte* out, const int32_t* values, int64_t count) {
-  const auto number = static_cast<int32_t>(count);
-  return append(append(out, &number, 1), values, count);
+std::byte* append_counted(std::byte* out, std::span<const int32_t> values) {
+  const auto count = static_cast<int32_t>(values.size());
+  return append(append(out, {&count, 1}), values);
 }
 
 // Per example: the number of tokens, the tokens, the number of targets, the targets. Padding is
 // omitted, because it depends on the batch.
 std::vector<std::byte> examples_as_bytes(const Batch& batch) {
-  const int64_t size = batch.tokens.size(0), width = batch.tokens.size(1);
-  const bool per_token = batch.targets.rank() == 2;
-  const Tensor tokens = batch.tokens.contiguous(), targets = batch.targets.contiguous();
-  const Tensor lengths = batch.lengths ? batch.lengths.contiguous() : Tensor();
-  std::vector<std::byte> bytes(
-      static_cast<size_t>(4 * size * (width + (per_token ? width : 1) + 2)));
+  const Batch dense{batch.tokens.contiguous(), batch.targets.contiguous(),
+                    batch.lengths ? batch.lengths.contiguous() : Tensor()};
+  std::vector<std::byte> bytes(static_cast<size_t>(
+      4 * (dense.tokens.numel() + dense.targets.numel() + 2 * dense.tokens.size(0))));
   std::byte* end = bytes.data();
-  for (int64_t b = 0; b < size; ++b) {
-    const int64_t length = lengths ? lengths.data<int32_t>()[b] : width;
-    end = append_counted(end, tokens.data<int32_t>() + b * width, length);
-    end = per_token ? append_counted(end, targets.data<int32_t>() + b * width, length)
-                    : append_counted(end, targets.data<int32_t>() + b, 1);
+  for (const ExampleView& example : examples_of(dense)) {
+    end = append_counted(end, example.tokens);
+    end = append_counted(end, example.targets);
   }
   bytes.resize(static_cast<size_t>(end - bytes.data()));
   return bytes;
@@ -107,6 +103,39 @@ std::vector<std::byte> examples_as_bytes(const Batch& batch) {
 std::string TaskInfo::label_of(int32_t target) const {
   const bool is_named = target >= 0 && static_cast<size_t>(target) < labels.size();
   return is_named ? labels[target] : std::to_string(target);
+}
+
+std::vector<ExampleView> examples_of(const Batch& batch) {
+  const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
+  const bool per_token = batch.targets.rank() == 2;
+  std::vector<ExampleView> out;
+  for (int64_t b = 0; b < B; ++b) {
+    const auto length = static_cast<size_t>(batch.lengths ? batch.lengths.data<int32_t>()[b] : N);
+    const int32_t* const targets = batch.targets.data<int32_t>();
+    out.push_back({{batch.tokens.data<int32_t>() + b * N, length},
+                   per_token ? std::span(targets + b * N, length) : std::span(targets + b, 1)});
+  }
+  return out;
+}
+
+std::vector<int64_t> indices_from(int64_t begin, int64_t end) {
+  std::vector<int64_t> indices(static_cast<size_t>(end - begin));
+  std::iota(indices.begin(), indices.end(), begin);
+  return indices;
+}
+
+Batch blank_batch(const Dataset& dataset, std::span<const int64_t> indices, bool per_token) {
+  const auto count = static_cast<int64_t>(indices.size());
+  std::vector<int32_t> lengths;
+  for (const int64_t index : indices)
+    lengths.push_back(static_cast<int32_t>(dataset.length(index)));
+  const auto [shortest, longest] = std::minmax_element(lengths.begin(), lengths.end());
+  const int64_t width = count > 0 ? *longest : 0;
+  const bool padded = count > 0 && *shortest < *longest;
+  return {
+      Tensor::zeros({count, width}, DType::i32),
+      Tensor::full(per_token ? Shape{count, width} : Shape{count}, ignore_index, DType::i32),
+      padded ? Tensor::from(lengths, {count}) : Tensor()};
 }
 
 std::string Dataset::fingerprint() const { return content_hash(*this); }
@@ -218,9 +247,8 @@ std::string content_hash(const Dataset& dataset, int64_t limit) {
     const int64_t count = std::min(round, size - first);
     std::vector<std::vector<std::byte>> parts((count + block - 1) / block);
     parallel_for(count, block, [&](int64_t begin, int64_t end) {
-      std::vector<int64_t> indices(end - begin);
-      std::iota(indices.begin(), indices.end(), first + begin);
-      parts[begin / block] = examples_as_bytes(dataset.collate(indices));
+      parts[begin / block] =
+          examples_as_bytes(dataset.collate(indices_from(first + begin, first + end)));
     });
     for (const auto& part : parts) digester.update(part);
   }

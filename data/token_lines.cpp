@@ -59,22 +59,13 @@ class TokenRows final : public Dataset {
   }
 
   Batch collate(std::span<const int64_t> indices) const override {
-    const auto count = static_cast<int64_t>(indices.size());
-    int64_t longest = 0, shortest = most_tokens;
-    for (const int64_t index : indices) {
-      longest = std::max(longest, length(index));
-      shortest = std::min(shortest, length(index));
-    }
-    Batch batch{
-        Tensor::zeros({count, longest}, DType::i32),
-        Tensor::full(per_token_ ? Shape{count, longest} : Shape{count}, ignore_index, DType::i32),
-        shortest < longest ? Tensor::empty({count}, DType::i32) : Tensor()};
-    for (int64_t b = 0; b < count; ++b) {
+    Batch batch = blank_batch(*this, indices, per_token_);
+    const int64_t longest = batch.tokens.size(1);
+    for (size_t b = 0; b < indices.size(); ++b) {
       const auto from = tokens(indices[b]), classes = targets(indices[b]);
       std::copy(from.begin(), from.end(), batch.tokens.data<int32_t>() + b * longest);
       std::copy(classes.begin(), classes.end(),
                 batch.targets.data<int32_t>() + b * (per_token_ ? longest : 1));
-      if (batch.lengths) batch.lengths.data<int32_t>()[b] = static_cast<int32_t>(from.size());
     }
     return batch;
   }

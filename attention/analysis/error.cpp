@@ -162,11 +162,6 @@ VariantError summary_of(const Samples& s, VariantError facts) {
   return facts;
 }
 
-/// Variant::rank(), at most the number of tokens.
-int64_t rank_of(const Variant& variant, int64_t length) {
-  return std::min(length, variant.rank(length).value_or(length));
-}
-
 std::unique_ptr<Variant> made(const Candidate& candidate, const HeadInputs& in, bool causal,
                               uint64_t seed) {
   Config config;
@@ -218,7 +213,7 @@ std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
         // The initial values of parameters are random too.
         const bool random = variant->capabilities().random || !variant->named_parameters().empty();
         fact.draws = random ? options.draws : 1;
-        fact.rank = rank_of(*variant, in.length());
+        fact.rank = std::min(in.length(), variant->rank(in.length()));
         fact.algorithm = variant->algorithm(in.length());
         const Tensor x =
             variant->capabilities().uses_x ? in.q.reshape({1, in.length(), in.dim()}) : Tensor();
@@ -247,7 +242,7 @@ std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& l
     const Tensor q = one(layer.in.q), k = one(layer.in.k), v = one(layer.in.v);
     const Tensor cotangent = random_cotangent(q.shape(), seed, b);
     const auto heads = outcomes_of(variant, q, k, v, one(layer.in.x), cotangent);
-    facts.rank = std::max(facts.rank, rank_of(variant, length));
+    facts.rank = std::max(facts.rank, std::min(length, variant.rank(length)));
     facts.algorithm = variant.algorithm(length);
     std::vector<Outcome> right;
     for (int64_t h = 0; h < H; ++h)
@@ -256,7 +251,7 @@ std::vector<VariantError> errors_of_layer(Variant& variant, const LayerInputs& l
     add_in_groups(right, k.size(2));
     for (size_t h = 0; h < heads.size(); ++h)
       samples[h].add({heads[h]}, right[h], svd(right[h].P).s.to_vector<double>(),
-                     rank_of(variant, length));
+                     std::min(length, variant.rank(length)));
   }
   std::vector<VariantError> out;
   for (const Samples& each : samples) out.push_back(summary_of(each, facts));

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
@@ -31,11 +30,9 @@ class DeltaDecoder final : public Decoder {
     const DeltaInputs of = of_.operands(in);
     Tensor reads;
     for (int64_t step = 0; step < of.q.size(1); ++step) {
-      const auto row = [&](const Variable& x) {
+      reads = delta_step(state_, of.each([&](const Variable& x) {
         return x.defined() ? x.value().select(1, step).to(DType::f64) : Tensor();
-      };
-      reads = delta_step(
-          state_, {row(of.q), row(of.k), row(of.v), row(of.beta), row(of.log_decay), row(of.read)});
+      }));
     }
     const Variable x(reads.to(token.v.dtype()).unsqueeze(1));
     return of_.finished(x, in).value().squeeze(1);
@@ -62,7 +59,10 @@ void DeltaRuleOptions::describe(OptionVisitor& v) {
             "weight");
 }
 
-Capabilities DeltaRuleOptions::capabilities() const { return recurrence_capabilities(!norm); }
+void GatedDeltaOptions::describe(OptionVisitor& v) {
+  DeltaRuleOptions::describe(v);
+  v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
+}
 
 DeltaInputs DeltaAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {
   DeltaInputs of = operands(in);
@@ -85,9 +85,10 @@ Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pa
 }
 
 UnitDeltaAttention::UnitDeltaAttention(const nn::Scope& scope_, const Config& config,
-                                       const DeltaRuleOptions& options)
+                                       const DeltaRuleOptions& options, int64_t steps)
     : DeltaAttention(scope_, config),
       options_(options),
+      steps_(steps),
       beta_(scope("beta"), config.heads * config.head_dim, config.heads, false) {
   const int64_t D = config.head_dim;
   if (options.norm) norm_.emplace(scope("norm"), Shape{D}, nn::init::ones());
@@ -96,9 +97,9 @@ UnitDeltaAttention::UnitDeltaAttention(const nn::Scope& scope_, const Config& co
   unit_scaled_ = Variable(Tensor::full({D}, 1 / d, parameter_dtype()));
 }
 
-void UnitDeltaAttention::set_work(const Work::Counts& token, int64_t steps) {
-  token_ = token;
-  steps_ = steps;
+void UnitDeltaAttention::add_work(const Work::Counts& token) {
+  token_.flops += token.flops;
+  token_.exponentials += token.exponentials;
 }
 
 Variable UnitDeltaAttention::log_decay(const Variable&) const { return {}; }
@@ -116,7 +117,7 @@ Variable UnitDeltaAttention::strengths(const Variable& logits) const {
 }
 
 DeltaInputs UnitDeltaAttention::operands(const Inputs& in) const {
-  DeltaInputs out{unit(in.q, unit_scaled_), unit_keys(in.k), in.v};
+  DeltaInputs out{unit(in.q, unit_scaled_), unit(in.k, unit_), in.v};
   out.beta = strengths(beta_.forward(in.x));  // (B, N, H)
   out.log_decay = log_decay(in.x);
   return out;
@@ -127,6 +128,22 @@ Variable UnitDeltaAttention::finished(const Variable& reads, const Inputs& in) c
   if (norm_) y = rms_norm(y, *norm_, 1e-5);
   if (const Variable g = gate(in.x); g.defined()) y = y * reshape(g, y.shape());
   return y;
+}
+
+GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& config,
+                                         const GatedDeltaOptions& options, int64_t steps)
+    : UnitDeltaAttention(scope_, config, options, steps),
+      decay_(scope("step"), scope("step_bias"), scope("log_rate"), config) {
+  add_work(HeadDecay::work(config));
+  if (!options.gate) return;
+  const int64_t width = config.heads * config.head_dim;
+  gate_.emplace(scope("gate"), width, width, false);
+  const auto w = static_cast<double>(width);
+  add_work({2 * w * w, w});
+}
+
+Variable GatedDeltaAttention::gate(const Variable& x) const {
+  return gate_ ? silu(gate_->forward(x)) : Variable();
 }
 
 Variable steps_of_tokens(const Variables& steps) {
@@ -152,17 +169,16 @@ Work delta_work(int64_t steps, int64_t dim, DType dtype) {
 }
 
 // The scan, and unit queries and keys.
-Work UnitDeltaAttention::work(int64_t queries, int64_t) const {
-  const auto number = [](int64_t n) { return static_cast<double>(n); };
-  const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
-               width = H * D, keys = number(steps_);
-  const Work scan = H * delta_work(steps_ * queries, config().head_dim, parameter_dtype());
-  const double units = N * width * (options_.silu ? 2 : 1) * (1 + keys);
+Work UnitDeltaAttention::work(int64_t queries, int64_t keys) const {
+  const auto [N, M, H, D, bytes] = sizes(queries, keys);
+  const double width = H * D, rows = 1 + static_cast<double>(steps_);  // queries and keys
+  const double units = N * width * (options_.silu ? 2 : 1) * rows;
   const double exponentials =
-      keys * H + token_.exponentials + (options_.silu ? (1 + keys) * width : 0);
-  return {{scan.forward.flops + N * (2 * width * H + token_.flops), N * exponentials},
-          {scan.backward.flops + N * (4 * width * H + 2 * token_.flops), N * exponentials},
-          scan.bytes + units * number(static_cast<int64_t>(size_of(parameter_dtype())))};
+      (rows - 1) * H + token_.exponentials + (options_.silu ? rows * width : 0);
+  return H * delta_work(steps_ * queries, config().head_dim, parameter_dtype()) +
+         Work{{N * (2 * width * H + token_.flops), N * exponentials},
+              {N * (4 * width * H + 2 * token_.flops), N * exponentials},
+              units * bytes};
 }
 
 }  // namespace longhand::attention

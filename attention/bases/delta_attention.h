@@ -4,8 +4,9 @@
 #include <memory>
 #include <optional>
 
+#include "longhand/attention/bases/head_decay.h"
+#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/ops/delta_scan.h"
-#include "longhand/attention/variant.h"
 #include "longhand/core/schema.h"
 #include "longhand/nn/linear.h"
 
@@ -16,8 +17,14 @@ struct DeltaRuleOptions {
   bool silu = true, negative = false, norm = true;
 
   void describe(OptionVisitor& v);
-  /// What all of them support; without gates.
-  Capabilities capabilities() const;
+  Capabilities capabilities() const { return recurrence_capabilities(!norm); }
+};
+
+/// The same, with a gate.
+struct GatedDeltaOptions : DeltaRuleOptions {
+  bool gate = true;
+
+  void describe(OptionVisitor& v);
 };
 
 /// Causal attention by a delta rule, for whole sequences or token by token with a state of D x D
@@ -46,13 +53,15 @@ class DeltaAttention : public Variant {
 ///   o_i = S_iᵀ q̂_i / sqrt(D),  then divided by its root mean square, then multiplied by a gate
 class UnitDeltaAttention : public DeltaAttention {
  public:
+  /// `steps`: those of the rule for one token.
+  UnitDeltaAttention(const nn::Scope& scope, const Config& config, const DeltaRuleOptions& options,
+                     int64_t steps = 1);
+
   Work work(int64_t queries, int64_t keys) const override;
   DeltaInputs operands(const Inputs& in) const override;
   Variable finished(const Variable& reads, const Inputs& in) const override;
 
  protected:
-  UnitDeltaAttention(const nn::Scope& scope, const Config& config, const DeltaRuleOptions& options);
-
   /// g (B, N, H) or (B, N, H, D) of the tokens x (B, N, H D); undefined: 0.
   virtual Variable log_decay(const Variable& x) const;
   /// What the normalised reads are multiplied by, (B, N, H D); undefined: nothing.
@@ -63,20 +72,34 @@ class UnitDeltaAttention : public DeltaAttention {
   /// β of its logits.
   Variable strengths(const Variable& logits) const;
 
-  /// Sets the cost of what derived classes compute for a token in all heads, in forward(); gradients cost
-  /// twice as much. `steps`: those of the rule for one token. To be called by a constructor.
-  void set_work(const Work::Counts& token, int64_t steps = 1);
+  /// Adds the cost of what derived classes compute for a token in all heads, in forward(); gradients cost
+  /// twice as much. To be called by a constructor.
+  void add_work(const Work::Counts& token);
 
  private:
   // A row of x of length 1, times D^(1/2) and a factor (D).
   Variable unit(const Variable& x, const Variable& factor) const;
 
   DeltaRuleOptions options_;
-  int64_t steps_ = 1;
+  int64_t steps_;
   Work::Counts token_;
   nn::Linear beta_;
   std::optional<nn::Parameter> norm_;  // (D)
   Variable unit_, unit_scaled_;        // (D): D^(-1/2) and 1/D
+};
+
+/// The rule on a state that decays by a factor per head, with the gate silu(x Wᵀ).
+class GatedDeltaAttention : public UnitDeltaAttention {
+ public:
+  GatedDeltaAttention(const nn::Scope& scope, const Config& config,
+                      const GatedDeltaOptions& options, int64_t steps = 1);
+
+ private:
+  Variable log_decay(const Variable& x) const override { return decay_(x); }
+  Variable gate(const Variable& x) const override;
+
+  HeadDecay decay_;
+  std::optional<nn::Linear> gate_;  // W
 };
 
 /// Added to the squared length of a vector that is divided by its length, so that 0 stays 0.

@@ -158,9 +158,8 @@ Work FeatureAttention::work(int64_t queries, int64_t keys) const {
 }
 
 // With a causal mask the weights are not a product of features, so the rank is not bounded by m.
-std::optional<int64_t> FeatureAttention::rank(int64_t tokens) const {
-  if (config().causal || map_->count >= tokens) return {};
-  return map_->count;
+int64_t FeatureAttention::rank(int64_t tokens) const {
+  return config().causal ? tokens : map_->count;
 }
 
 std::map<std::string, double> FeatureAttention::own_metrics() const {

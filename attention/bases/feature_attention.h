@@ -22,7 +22,7 @@ class FeatureAttention : public Variant {
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
   Work work(int64_t queries, int64_t keys) const override;
-  std::optional<int64_t> rank(int64_t tokens) const override;
+  int64_t rank(int64_t tokens) const override;
 
   const FeatureMap& map() const { return *map_; }
 

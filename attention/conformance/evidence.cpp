@@ -4,18 +4,12 @@ namespace longhand::attention::conformance {
 
 void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double tolerance,
            const Sample& x, const Mask& mask) {
-  const Outcome one = run(a, x.q, x.k, x.v, mask, x.cotangent);
-  const Outcome two = run(b, x.q, x.k, x.v, mask, x.cotangent);
-  double worst = 0;
-  for (const auto& [name, s, t] :
-       {std::tuple("the result", one.out, two.out), std::tuple("dq", one.dq, two.dq),
-        std::tuple("dk", one.dk, two.dk), std::tuple("dv", one.dv, two.dv)}) {
-    const double d = distance(s, t);
-    worst = std::max(worst, d);
-    f.expect(d <= tolerance, what, ": ", name, ": expected a difference of at most ", tolerance,
-             ", got ", d);
-  }
-  f.measured(what, " to ", worst);
+  f.measured(what, " to ", each_near(f, what, run(a, x, mask), run(b, x, mask), tolerance));
+}
+
+void equal(Findings& f, const std::string& what, const Tensor& found, const Tensor& expected,
+           double tolerance) {
+  f.measured(what, " to ", near(f, what, found, expected, tolerance));
 }
 
 void set(Variant& variant, const nn::StateDict& values) {
@@ -47,10 +41,9 @@ void has_weights(Findings& f, const std::string& what, const std::string& name,
     const auto variant = make_variant(name, options, made(causal));
     const Variable expected =
         formula(Variable(x.q), Variable(x.k), definitions::visible(N, N, {.causal = causal}));
-    const double d = distance(weights(*variant, one(x.q, 0, N), one(x.k, 0, N)),
-                              expected.value().select(0, 0).select(0, 0));
-    f.expect(d <= tolerance, what, causal ? " causal" : "", ": weights differ by ", d);
-    f.measured(what, causal ? " causal" : "", " to ", d);
+    equal(f, concat_message(what, causal ? " causal" : ""),
+          weights(*variant, one(x.q, 0, N), one(x.k, 0, N)),
+          expected.value().select(0, 0).select(0, 0), tolerance);
   }
 }
 
@@ -82,17 +75,22 @@ double attention_error(const std::string& name, OptionSet options, int64_t m, co
   return std::sqrt(squares);
 }
 
+void rate(Findings& f, const Case& c, const Row& sizes, const std::string& what, double tolerance,
+          const std::function<double(int64_t)>& error) {
+  Row errors;
+  for (const double m : sizes) errors.push_back(error(static_cast<int64_t>(m)));
+  const double found = fit_power(sizes, errors).slope;
+  f.measured("slope ", found, ", error ", errors.front(), " at ", sizes.front(), " ", what, ", ",
+             errors.back(), " at ", sizes.back(), ", of uniform attention ",
+             relative_error(c.uniform, c.exact));
+  f.expect(std::abs(found + 0.5) <= tolerance, "expected the error to decrease as ", what,
+           "^-0.5, got ^", found);
+}
+
 void rate(Findings& f, const std::string& name, const OptionSet& options) {
   const Case c = small_case(0.25, 21);
-  const Row sizes{16, 64, 256, 1024, 4096};
-  Row errors;
-  for (const double m : sizes)
-    errors.push_back(attention_error(name, options, static_cast<int64_t>(m), c));
-  const double found = fit_power(sizes, errors).slope;
-  f.measured("slope ", found, ", error ", errors.front(), " at 16 features, ", errors.back(),
-             " at 4096, of uniform attention ", relative_error(c.uniform, c.exact));
-  f.expect(std::abs(found + 0.5) <= 0.05, "expected the error to decrease as m^-0.5, got m^",
-           found);
+  rate(f, c, {16, 64, 256, 1024, 4096}, "features", 0.05,
+       [&](int64_t m) { return attention_error(name, options, m, c); });
 }
 
 }  // namespace longhand::attention::conformance

@@ -14,21 +14,14 @@
 
 namespace longhand::attention::conformance {
 
-/// The sizes of the limits: 24 tokens, 2 heads of width 4.
-namespace sizes {
-inline constexpr int64_t N = 24, H = 2, D = 4;
-}
-/// q, k, v of unit variance, and the gradient of the result.
-struct Sample {
-  static constexpr int64_t N = sizes::N, H = sizes::H, D = sizes::D;
-  Tensor q = normal({2, N, H, D}, 1, DType::f64, 1), k = normal({2, N, H, D}, 2, DType::f64, 1),
-         v = normal({2, N, H, D}, 3, DType::f64, 1), cotangent = normal({2, N, H, D}, 4);
-};
 inline Made made(bool causal = false) { return {.max_length = sizes::N, .causal = causal}; }
 
 /// Checks that results and gradients of q, k and v are the same.
 void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double tolerance,
            const Sample& x = {}, const Mask& mask = {});
+/// Checks that a result is the expected one.
+void equal(Findings& f, const std::string& what, const Tensor& found, const Tensor& expected,
+           double tolerance);
 /// Overwrites parameters and buffers by name.
 void set(Variant& variant, const nn::StateDict& values);
 Tensor identity(int64_t n);
@@ -53,6 +46,9 @@ struct Case {
 Case small_case(double std, uint64_t seed, int64_t N = 128, int64_t D = 16);
 /// Returns the root mean square relative error of attention over draws of m features.
 double attention_error(const std::string& name, OptionSet options, int64_t m, const Case& c);
+/// Checks that error(m) decreases as m^-0.5 with these m, which are numbers of `what`.
+void rate(Findings& f, const Case& c, const Row& sizes, const std::string& what, double tolerance,
+          const std::function<double(int64_t m)>& error);
 /// Checks that the error of a variant with m features decreases as m^-0.5.
 void rate(Findings& f, const std::string& name, const OptionSet& options);
 

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numbers>
 #include <numeric>
+#include <span>
+#include <utility>
 
 #include "longhand/attention/analysis/kernel.h"
 #include "longhand/attention/conformance/evidence.h"
@@ -30,21 +32,16 @@ Moments moments(const Values& x) {
   return m;
 }
 
-const char* name_of(Estimator estimator) {
-  switch (estimator) {
-    case Estimator::positive:
-      return "positive";
-    case Estimator::hyperbolic:
-      return "hyperbolic";
-    case Estimator::trigonometric:
-      return "trigonometric";
-    case Estimator::trigonometric_bias:
-      return "trigonometric_bias";
-  }
-  return "";
+Moments squared_errors(Values x, double exact) {
+  for (double& value : x) value = (value - exact) * (value - exact);
+  return moments(x);
 }
-constexpr Estimator estimators[] = {Estimator::positive, Estimator::hyperbolic,
-                                    Estimator::trigonometric, Estimator::trigonometric_bias};
+
+constexpr std::pair<Estimator, const char*> estimators[] = {
+    {Estimator::positive, "positive"},
+    {Estimator::hyperbolic, "hyperbolic"},
+    {Estimator::trigonometric, "trigonometric"},
+    {Estimator::trigonometric_bias, "trigonometric_bias"}};
 
 // Returns R / block estimates of e^(x·y), each from `block` rows of W (R, D). The features of row l
 // are at l and, if there are two per row, also at R + l.
@@ -86,19 +83,16 @@ void closed_forms(Findings& f) {
   const Points p = points(D);
   const double sm = std::exp(dot(p.x, p.y));
   const Tensor W = draw_gaussian(Generator(11), draws, D);
-  for (const Estimator estimator : estimators) {
-    Values errors = estimates(estimator, W, p.x, p.y, 1);
-    const Moments mean = moments(errors);
-    f.expect(std::abs(mean.mean - sm) <= 4 * mean.error, name_of(estimator),
-             ": expected a mean of ", sm, " over ", draws, " estimates, got ", mean.mean, " +- ",
-             mean.error);
-    for (double& e : errors) e = (e - sm) * (e - sm);
-    const double found = moments(errors).mean,
+  for (const auto& [estimator, name] : estimators) {
+    const Values all = estimates(estimator, W, p.x, p.y, 1);
+    const Moments mean = moments(all);
+    f.expect(std::abs(mean.mean - sm) <= 4 * mean.error, name, ": expected a mean of ", sm,
+             " over ", draws, " estimates, got ", mean.mean, " +- ", mean.error);
+    const double found = squared_errors(all, sm).mean,
                  expected = analysis::softmax_variance(estimator, p.x, p.y);
-    f.measured(name_of(estimator), " mean/kernel ", mean.mean / sm, " error/formula ",
-               found / expected);
-    f.expect(std::abs(found / expected - 1) <= 0.05, name_of(estimator),
-             ": expected the mean squared error ", expected, ", got ", found);
+    f.measured(name, " mean/kernel ", mean.mean / sm, " error/formula ", found / expected);
+    f.expect(std::abs(found / expected - 1) <= 0.05, name, ": expected the mean squared error ",
+             expected, ", got ", found);
   }
 }
 
@@ -142,18 +136,16 @@ void orthogonal_better(Findings& f) {
   const Points p = points(D);
   const double sm = std::exp(dot(p.x, p.y));
   const Tensor W = draw_orthogonal(Generator(13), rows, D);
-  for (const Estimator estimator : {Estimator::positive, Estimator::hyperbolic}) {
-    Values errors = estimates(estimator, W, p.x, p.y, D);
-    for (double& e : errors) e = (e - sm) * (e - sm);
-    const Moments found = moments(errors);
+  for (const auto& [estimator, name] : std::span(estimators).first(2)) {
+    const Moments found = squared_errors(estimates(estimator, W, p.x, p.y, D), sm);
     const double m = static_cast<double>(D),
                  iid = analysis::softmax_variance(estimator, p.x, p.y) / m;
     const double low = std::exp(-(dot(p.x, p.x) + dot(p.y, p.y)) / 2);
     // Theorem 2 of the paper, for positive features.
     const double bound = iid - 2 * (m - 1) / (m * (m + 2)) * (sm - low) * (sm - low);
-    f.measured(name_of(estimator), ": orthogonal ", found.mean, ", independent ", iid);
-    f.expect(found.mean + 4 * found.error < iid, name_of(estimator), ": expected an error below ",
-             iid, ", that of independent rows, got ", found.mean);
+    f.measured(name, ": orthogonal ", found.mean, ", independent ", iid);
+    f.expect(found.mean + 4 * found.error < iid, name, ": expected an error below ", iid,
+             ", that of independent rows, got ", found.mean);
     if (estimator == Estimator::positive)
       f.expect(found.mean <= bound + 4 * found.error, "expected an error of at most ", bound,
                ", the bound of theorem 2, got ", found.mean);
@@ -205,9 +197,12 @@ void optimal_better(Findings& f) {
                                    n / 2 * std::log1p(-4 * A) - norms / 2));
     }
     const Moments m = moments(estimates);
-    const double formula = std::exp(n * std::log1p(-4 * A) - n / 2 * std::log1p(-8 * A) +
-                                    2 * (1 - 4 * A) / (1 - 8 * A) * zz - norms) -
-                           sm * sm,
+    const auto variance = [&](double a) {
+      return std::exp(n * std::log1p(-4 * a) - n / 2 * std::log1p(-8 * a) +
+                      2 * (1 - 4 * a) / (1 - 8 * a) * zz - norms) -
+             sm * sm;
+    };
+    const double formula = variance(A),
                  positive = analysis::softmax_variance(Estimator::positive, p.x, p.y);
     f.measured("|x + y|² = ", zz, ": A = ", A, ", mean/kernel ", m.mean / sm, ", variance ",
                m.variance, ", formula ", formula, ", positive ", positive);
@@ -219,10 +214,7 @@ void optimal_better(Findings& f) {
              positive, ", got ", formula);
     // The derivative at A is 0.
     for (const double other : {A - 0.01, A + 0.01})
-      f.expect(formula < std::exp(n * std::log1p(-4 * other) - n / 2 * std::log1p(-8 * other) +
-                                  2 * (1 - 4 * other) / (1 - 8 * other) * zz - norms) -
-                             sm * sm,
-               "A = ", other, " has a smaller variance than A = ", A);
+      f.expect(formula < variance(other), "A = ", other, " has a smaller variance than A = ", A);
   }
 }
 

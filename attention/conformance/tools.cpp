@@ -41,6 +41,11 @@ Tensor normal(const Shape& shape, uint64_t seed, DType dtype, double std) {
   return t;
 }
 
+Sample sample(const Shape& shape, DType dtype, uint64_t seed, double std) {
+  return {normal(shape, seed, dtype, std), normal(shape, seed + 1, dtype, std),
+          normal(shape, seed + 2, dtype, 1), normal(shape, seed + 3, dtype, 1)};
+}
+
 Mask lengths(const std::vector<int32_t>& values) {
   return {.lengths = Tensor::from(values, {static_cast<int64_t>(values.size())})};
 }
@@ -63,16 +68,15 @@ Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor&
       .value();
 }
 
-Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v, const Mask& mask,
-            const Tensor& cotangent, const nn::Pass& pass) {
+Outcome run(Variant& variant, const Sample& x, const Mask& mask, const nn::Pass& pass) {
   variant.zero_grad();
-  const Variable vq(q, true), vk(k, true), vv(v, true);
-  const Variable out = variant.forward(inputs_of(variant, vq, vk, vv), mask, pass);
-  if (out.requires_grad()) backward(out, cotangent);
-  const auto gradient = [](const Variable& x) {
-    return x.grad().defined() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());
+  const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+  const Variable out = variant.forward(inputs_of(variant, q, k, v), mask, pass);
+  if (out.requires_grad()) backward(out, x.cotangent);
+  const auto gradient = [](const Variable& y) {
+    return y.grad().defined() ? y.grad() : Tensor::zeros(y.shape(), y.dtype());
   };
-  Outcome o{out.value(), gradient(vq), gradient(vk), gradient(vv), {}};
+  Outcome o{out.value(), gradient(q), gradient(k), gradient(v)};
   for (auto& [name, parameter] : variant.named_parameters())
     if (parameter.grad().defined()) o.parameters[name] = parameter.grad().clone();
   return o;
@@ -96,6 +100,22 @@ double distance(const Tensor& a, const Tensor& b) {
     if (std::isnan(worst)) break;
   }
   return worst / scale;
+}
+
+double near(Findings& f, const std::string& what, const Tensor& a, const Tensor& b,
+            double tolerance) {
+  const double d = distance(a, b);
+  f.expect(d <= tolerance, what, ": expected a difference of at most ", tolerance, ", got ", d);
+  return d;
+}
+
+double each_near(Findings& f, const std::string& what, const Outcome& a, const Outcome& b,
+                 double tolerance) {
+  double worst = 0;
+  for (size_t i = 0; i < Outcome::names.size(); ++i)
+    worst = std::max(worst, near(f, concat_message(what, ": ", Outcome::names[i]), a.tensors()[i],
+                                 b.tensors()[i], tolerance));
+  return worst;
 }
 
 bool all_zero(const Tensor& t) {

@@ -1,6 +1,7 @@
 // Shared by the checks of the conformance suite.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <memory>
@@ -99,23 +100,61 @@ attention::Inputs inputs_of(const Variant& variant, const Variable& q, const Var
 /// The same for one token, for a decoder.
 Token token_of(const Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v);
 
+/// The sizes of most evidence: 24 tokens, 2 heads of width 4.
+namespace sizes {
+inline constexpr int64_t N = 24, H = 2, D = 4;
+}
+/// q, k, v and the gradient of the result; by default of these sizes, q, k and v of unit variance.
+struct Sample {
+  Tensor q = of(1, 1), k = of(2, 1), v = of(3, 1), cotangent = of(4, 0.7);
+
+  template <class F>
+  Sample each(F f) const {
+    return {f(q), f(k), f(v), f(cotangent)};
+  }
+
+ private:
+  static Tensor of(uint64_t seed, double std) {
+    return normal({2, sizes::N, sizes::H, sizes::D}, seed, DType::f64, std);
+  }
+};
+/// q and k are N(0, std²), v and the gradient N(0, 1).
+Sample sample(const Shape& shape, DType dtype = DType::f64, uint64_t seed = 1, double std = 0.7);
+
 /// Returns the result of a variant, without gradients.
 Tensor forward(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v,
                const Mask& mask = {}, const nn::Pass& pass = {});
+inline Tensor forward(Variant& variant, const Sample& x, const Mask& mask = {},
+                      const nn::Pass& pass = {}) {
+  return forward(variant, x.q, x.k, x.v, mask, pass);
+}
 
 /// Result and gradients of a variant.
 struct Outcome {
   Tensor out, dq, dk, dv;
-  std::map<std::string, Tensor> parameters;  // gradients
+  std::map<std::string, Tensor> parameters{};  // gradients
+
+  static constexpr std::array names{"the result", "dq", "dk", "dv"};
+  std::array<Tensor, names.size()> tensors() const { return {out, dq, dk, dv}; }
+  /// Those of q, k and v alone.
+  template <class F>
+  Outcome each(F f) const {
+    return {f(out), f(dq), f(dk), f(dv)};
+  }
 };
-Outcome run(Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v, const Mask& mask,
-            const Tensor& cotangent, const nn::Pass& pass = {});
+Outcome run(Variant& variant, const Sample& x, const Mask& mask = {}, const nn::Pass& pass = {});
 
 /// Returns the weights (N, M) of head 0 of sample 0 of a variant whose result is linear in v.
 Tensor weights(Variant& variant, const Tensor& q, const Tensor& k, const nn::Pass& pass = {});
 
 /// Returns max |a - b| / (1 + max |b|); infinite if shapes differ, NaN if any element is.
 double distance(const Tensor& a, const Tensor& b);
+/// Expects a distance of at most `tolerance`, and returns it.
+double near(Findings& f, const std::string& what, const Tensor& a, const Tensor& b,
+            double tolerance);
+/// The same of results and gradients of q, k and v; returns the largest.
+double each_near(Findings& f, const std::string& what, const Outcome& a, const Outcome& b,
+                 double tolerance);
 using analysis::relative_error;
 bool all_zero(const Tensor& t);
 bool all_finite(const Tensor& t);

@@ -24,6 +24,9 @@ class Decoder {
   Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) { return step({q, k, v}); }
   /// Bytes of the current state.
   virtual int64_t bytes() const = 0;
+  /// Bytes after this number of tokens, at least as many as so far. The default is for states of constant
+  /// size.
+  virtual int64_t bytes_after(int64_t) const { return bytes(); }
 };
 
 }  // namespace longhand::attention

@@ -31,16 +31,17 @@ class CacheDecoder final : public Decoder {
         q.shape() == Shape{batch_, heads_, dim_} && k.shape() == kv && v.shape() == kv,
         "decoder: expected q ", Shape{batch_, heads_, dim_}, ", k and v ", kv, ", got q ",
         q.shape(), ", k ", k.shape(), ", v ", v.shape());
-    if (length_ == capacity()) grow(q.dtype());
-    copy_into(keys_.select(2, length_), k);
-    copy_into(values_.select(2, length_), v);
+    const int64_t place = scores_.place ? scores_.place(length_) : length_;
+    if (place >= capacity()) grow(q.dtype());
+    copy_into(keys_.select(2, place), k);
+    copy_into(values_.select(2, place), v);
     if (scores_.log_decay) add_decays(scores_.log_decay(token).to(DType::f64).contiguous());
     ++length_;
     const Tensor queries = q.contiguous();
     Tensor out = Tensor::empty(q.shape(), q.dtype());
     dispatch_float(q.dtype(), [&]<class T>() {
       parallel_for(batch_ * heads_, 1, [&](int64_t begin, int64_t end) {
-        std::vector<T> weights(length_);
+        std::vector<T> weights(capacity());
         std::vector<double> sums(dim_);
         for (int64_t r = begin; r < end; ++r) {  // b H + head
           const int64_t at = r / heads_ * groups_ + r % heads_ / (heads_ / groups_);
@@ -62,11 +63,18 @@ class CacheDecoder final : public Decoder {
     return total;
   }
 
+  int64_t bytes_after(int64_t tokens) const override {
+    int64_t grown = capacity();
+    while (grown < tokens && !scores_.capacity) grown *= 2;
+    return bytes() / capacity() * grown;
+  }
+
  private:
   int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
 
   void grow(DType dtype) {
-    const int64_t larger = std::max(first_capacity, 2 * capacity());
+    const int64_t larger =
+        scores_.capacity ? scores_.capacity : std::max(first_capacity, 2 * capacity());
     const auto move = [&](Tensor& cache, const Shape& shape, DType type) {
       Tensor moved = Tensor::empty(shape, type);
       if (length_) copy_into(moved.slice(2, 0, length_), cache);
@@ -111,7 +119,7 @@ class CacheDecoder final : public Decoder {
   }
 
   // Attention of q (D) to the given runs of k and v (t, D), with the sums of decays (t) or null.
-  // `weights` has room for t values; `sums` (D) adds up the results of blocks of keys.
+  // `weights` has room for all in the cache; `sums` (D) adds up the results of blocks of keys.
   template <class T>
   void attend(const T* q, const T* k, const T* v, double slope, const double* decays,
               const Parts& parts, T* weights, double* sums, T* out) const {
@@ -176,14 +184,6 @@ std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
   check<ConfigError>(config.causal, config.name,
                      ": only causal attention can be decoded token by token");
   return std::make_unique<CacheDecoder>(batch, config, scores);
-}
-
-int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens, bool decays) {
-  int64_t capacity = tokens > 0 ? first_capacity : 0;
-  while (capacity < tokens) capacity *= 2;
-  const int64_t of_decays = decays ? config.heads * static_cast<int64_t>(sizeof(double)) : 0;
-  return capacity *
-         (2 * config.kv_heads * config.head_dim * static_cast<int64_t>(size_of(dtype)) + of_decays);
 }
 
 }  // namespace longhand::attention

@@ -21,6 +21,10 @@ struct CacheScores {
   /// The only keys that the query of a token and head attends to, as runs [begin, end) in increasing
   /// order, at least one key; empty: all.
   std::function<std::vector<std::pair<int64_t, int64_t>>(int64_t head, int64_t query)> parts{};
+  /// If not 0, that of a cache of constant size, in which place() is where a token replaces an earlier
+  /// one; `parts` are runs of places. Only with a scale and `parts`.
+  int64_t capacity = 0;
+  std::function<int64_t(int64_t token)> place{};
   int64_t most = 0;              // if not 0, only the keys with the `most` highest scores
   std::vector<double> slopes{};  // one a head, or none: -slope (i - j) is added to s_ij
   /// The log decay (B, H) of a token, or empty: Σ of those of the tokens t, j < t <= i, is added to
@@ -32,7 +36,5 @@ struct CacheScores {
 /// of decays, (B, H, t) in f64, and attends to them. Throws ConfigError unless config.causal.
 std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,
                                             const CacheScores& scores);
-/// Bytes that this decoder keeps for one sequence after the given number of tokens.
-int64_t cache_bytes(const Config& config, DType dtype, int64_t tokens, bool decays = false);
 
 }  // namespace longhand::attention

@@ -8,6 +8,7 @@
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
 #include "longhand/core/linalg.h"
 
@@ -73,6 +74,7 @@ Tensor visible(int64_t queries, int64_t keys, const Visibility& what) {
       what.lengths.defined() ? what.lengths.to_vector<int32_t>() : std::vector<int32_t>{};
   const int64_t B = std::max<int64_t>(1, static_cast<int64_t>(lengths.size()));
   Tensor out = Tensor::empty({B, 1, queries, keys}, DType::u8);
+  if (is_dry()) return out;
   uint8_t* to = out.data<uint8_t>();
   for (int64_t b = 0; b < B; ++b)
     for (int64_t i = 0; i < queries; ++i)

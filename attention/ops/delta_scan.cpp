@@ -163,10 +163,6 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
           (qs[1] + options.block - 1) / options.block};
 }
 
-}  // namespace
-
-namespace {
-
 // DeltaResult::out of this part. The state after a part is A S + B, S the one before it; parts exchange A
 // and B, which one scan gives.
 Variable joined_delta_scan(const DeltaInputs& inputs, const Join& join) {
@@ -199,26 +195,22 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   const DType dtype = inputs.q.dtype();
   const int64_t heads = rule.heads(), n = rule.state_size();
 
-  // Operands, and where each stands among them.
+  // Operands with contiguous rows, and where each stands among those that are recorded.
+  const DeltaInputs in = inputs.each(
+      [](const Variable& y) { return y.defined() && y.rank() == 4 ? with_contiguous_rows(y) : y; });
   std::vector<Variable> operands;
-  const auto add = [&](const Variable& x) -> int {
-    if (!x.defined()) return -1;
-    operands.push_back(x);
+  const auto add = [&](const Variable& y) -> int {
+    if (!y.defined()) return -1;
+    operands.push_back(y);
     return static_cast<int>(operands.size()) - 1;
   };
-  const auto rows = [](const Variable& x) { return x.defined() ? with_contiguous_rows(x) : x; };
-  const Variable q = rows(inputs.q), k = rows(inputs.k), v = rows(inputs.v),
-                 read = rows(inputs.read);
-  const bool channels = inputs.log_decay.defined() && inputs.log_decay.rank() == 4;
-  const Variable g = channels ? rows(inputs.log_decay) : inputs.log_decay;
-  add(q), add(k), add(v);
-  const int of_beta = add(inputs.beta), of_g = add(g), of_read = add(read),
-            of_initial = add(initial);
-  const auto numbers = [](const Tensor& t) { return t.rank() == 3 ? t.unsqueeze(3) : t; };
-  DeltaTensors x{q.value(), k.value(), v.value(), {}, {}, {}};
-  if (inputs.beta.defined()) x.beta = numbers(inputs.beta.value());
-  if (g.defined()) x.log_decay = numbers(g.value());
-  if (read.defined()) x.read = read.value();
+  const auto places = in.each(add);
+  const int of_initial = add(initial);
+  const auto numbers = [](const Tensor& t) {  // (B, N, H, .)
+    return t.defined() && t.rank() == 3 ? t.unsqueeze(3) : t;
+  };
+  const DeltaTensors x =
+      in.each([&](const Variable& y) { return y.defined() ? numbers(y.value()) : Tensor(); });
 
   bool gradients = false;
   for (const Variable& operand : operands)
@@ -239,13 +231,10 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   const Variables recorded =
       record_all("delta_scan", results, operands,
                  [=](std::span<const Tensor> grads_out, std::span<GradSlot> slots) mutable {
-                   const auto gradient = [&](int i) -> Gradient {
-                     if (i < 0 || !slots[i]) return {};
-                     const GradSlot::Accumulator to = slots[i].accumulate();
-                     return {to.grad.rank() == 3 ? to.grad.unsqueeze(3) : to.grad, to.beta};
-                   };
-                   DeltaGradients to{gradient(0),       gradient(1),       gradient(2),
-                                     gradient(of_beta), gradient(of_read), gradient(of_g)};
+                   DeltaGradients to = places.each([&](int i) {
+                     const Gradient of = i < 0 ? Gradient() : gradient_of(slots[i]);
+                     return Gradient{numbers(of.to), of.beta};
+                   });
                    const Tensor dout = with_contiguous_rows(grads_out[0]);
                    Tensor dfinal, dinitial;
                    if (grads_out.size() > 1)
@@ -260,7 +249,7 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   return {recorded[0], options.final_state ? recorded[1] : Variable()};
 }
 
-Tensor delta_step(Tensor& state, const DeltaStep& in) {
+Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
   const Shape &ks = in.k.shape(), &vs = in.v.shape();
   check<ShapeError>(
       ks.rank() == 3 && in.q.shape() == ks && vs.rank() == 3 && vs[0] == ks[0] && vs[1] == ks[1],
@@ -276,9 +265,10 @@ Tensor delta_step(Tensor& state, const DeltaStep& in) {
           (!in.log_decay.defined() || in.log_decay.shape() == head || in.log_decay.shape() == ks) &&
           (!in.read.defined() || in.read.shape() == ks),
       "delta_step: expected beta ", head, ", log_decay ", head, " or ", ks, " and read ", ks);
-  const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
-  const Tensor q = dense(in.q), k = dense(in.k), v = dense(in.v), beta = dense(in.beta),
-               g = dense(in.log_decay), r = in.read.defined() ? dense(in.read) : k;
+  const DeltaOperands<Tensor> x =
+      in.each([](const Tensor& t) { return t.defined() ? t.contiguous() : t; });
+  const Tensor &q = x.q, &k = x.k, &v = x.v, &beta = x.beta, &g = x.log_decay,
+               &r = x.read.defined() ? x.read : k;
   const bool each = g.defined() && g.rank() == 3;
   Tensor out = Tensor::zeros({B, H, E}, in.k.dtype());
   dispatch_float(in.k.dtype(), [&]<class T>() {

@@ -19,13 +19,22 @@ namespace longhand::attention {
 /// Tokens of a block, which a delta_scan processes at once.
 inline constexpr int64_t delta_block = 48;
 
-struct DeltaInputs {
-  Variable q, k;         // (B, N, H, m)
-  Variable v;            // (B, N, H, E)
-  Variable beta{};       // (B, N, H); undefined: 1
-  Variable log_decay{};  // g <= 0: (B, N, H) or (B, N, H, m); undefined: 0
-  Variable read{};       // r (B, N, H, m); undefined: k
+/// What a delta rule reads; or something of each of these operands, such as their gradients.
+template <class X>
+struct DeltaOperands {
+  X q, k;         // (B, N, H, m)
+  X v;            // (B, N, H, E)
+  X beta{};       // (B, N, H); undefined: 1
+  X log_decay{};  // g <= 0: (B, N, H) or (B, N, H, m); undefined: 0
+  X read{};       // r (B, N, H, m); undefined: k
+
+  /// f of each of them, in this order.
+  template <class F>
+  auto each(F f) const -> DeltaOperands<decltype(f(q))> {
+    return {f(q), f(k), f(v), f(beta), f(log_decay), f(read)};
+  }
 };
+using DeltaInputs = DeltaOperands<Variable>;
 
 struct DeltaOptions {
   bool final_state = true;      // return result.state
@@ -52,16 +61,9 @@ struct DeltaResult {
 DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial = {},
                        const DeltaOptions& options = {});
 
-/// Inputs of delta_step(): one token.
-struct DeltaStep {
-  Tensor q, k, v;      // (B, H, m), (B, H, m), (B, H, E)
-  Tensor beta{};       // (B, H); undefined: 1
-  Tensor log_decay{};  // (B, H) or (B, H, m); undefined: 0
-  Tensor read{};       // (B, H, m); undefined: k
-};
-
-/// Advances the state S (B, H, m, E) by one token, in place and without gradients; an undefined
-/// state means zeros. Returns out (B, H, E). Throws ShapeError if shapes do not match.
-Tensor delta_step(Tensor& state, const DeltaStep& inputs);
+/// Advances the state S (B, H, m, E) by one token, whose operands have no axis N, in place and without
+/// gradients; an undefined state means zeros. Returns out (B, H, E). Throws ShapeError if shapes do not
+/// match.
+Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& inputs);
 
 }  // namespace longhand::attention

@@ -487,13 +487,8 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   auto of_sums = [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
                                                        std::span<GradSlot> slots) mutable {
     const Tensor dout = with_contiguous_rows(grad_out);
-    const auto gradient = [&](size_t i) -> Gradient {
-      if (!slots[i]) return {};
-      const GradSlot::Accumulator to = slots[i].accumulate();
-      return {to.grad, to.beta};
-    };
-    ScanGradients to{gradient(0), gradient(1), gradient(2), {}};
-    if (rule.decays) to.log_decay = gradient(3);
+    ScanGradients to{gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2]), {}};
+    if (rule.decays) to.log_decay = gradient_of(slots[3]);
     const size_t last = rule.decays ? 4 : 3;
     Tensor dinitial;
     if (last < slots.size() && slots[last])

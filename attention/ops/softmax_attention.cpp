@@ -858,62 +858,17 @@ void backward(const Rule& rule, const Operands<T>& in) {
   dc.join();
 }
 
-// Calls f(i, to, x) for every number of x (B, N, H), head by head: i is its token, `to` its place in
-// out (B, H, N), and x its value as an exponent of Base.
-template <class F>
-void for_tokens(const Tensor& x, Tensor& out, F f) {
-  const int64_t N = x.size(1), H = x.size(2);
-  dispatch_float(x.dtype(), [&]<class T>() {
-    const T* const from = x.data<T>();
-    const Strides& s = x.strides();
-    parallel_for(x.size(0) * H, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t head = begin; head < end; ++head) {
-        const T* const row = from + head / H * s[0] + head % H * s[2];
-        for (int64_t i = 0; i < N; ++i)
-          f(i, out.data<double>() + head * N + i,
-            static_cast<double>(row[i * s[1]]) * static_cast<double>(Base<T>::log_e));
-      }
-    });
-  });
-}
-
-// G_i, the sums of g_t (B, N, H) over t <= i: (B, H, N).
-Tensor running_sums(const Tensor& g) {
-  Tensor out = Tensor::empty({g.size(0), g.size(2), g.size(1)}, DType::f64);
-  for_tokens(g, out, [](int64_t i, double* to, double x) { *to = i > 0 ? to[-1] + x : x; });
-  return out;
+// The numbers of x (B, N, H) as exponents of Base, (B, H, N) in double precision.
+Variable exponents(const Variable& x) {
+  const double log_e = x.dtype() == DType::f32 ? Base<float>::log_e : Base<double>::log_e;
+  const Tensor heads = x.value().transpose(1, 2).to(DType::f64).contiguous();
+  return affine(Variable(heads), log_e);
 }
 
 // c_j = b_j - G_j (B, H, M), for b (B, M, H) and G, or one of them; undefined without both.
 Tensor key_terms(const Variable& b, const Tensor& G) {
   if (!b.defined()) return G ? affine(Variable(G), -1).value() : Tensor();
-  Tensor out = Tensor::empty({b.size(0), b.size(2), b.size(1)}, DType::f64);
-  const double* const sums = G ? G.data<double>() : nullptr;
-  for_tokens(b.value(), out, [sums, begin = out.data<double>()](int64_t, double* to, double x) {
-    *to = sums ? x - sums[to - begin] : x;
-  });
-  return out;
-}
-
-// dg_t = -Σ_(u>=t) dc_u, (B, N, H).
-Tensor sums_of_later(const Tensor& dc) {
-  const int64_t B = dc.size(0), N = dc.size(1), H = dc.size(2);
-  Tensor out = Tensor::empty(dc.shape(), dc.dtype());
-  dispatch_float(dc.dtype(), [&]<class T>() {
-    const T* const from = dc.data<T>();
-    T* const to = out.data<T>();
-    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t head = begin; head < end; ++head) {
-        double sum = 0;
-        for (int64_t i = N - 1; i >= 0; --i) {
-          const int64_t at = (head / H * N + i) * H + head % H;
-          sum -= static_cast<double>(from[at]);
-          to[at] = static_cast<T>(sum);
-        }
-      }
-    });
-  });
-  return out;
+  return (G ? exponents(b) - Variable(G) : exponents(b)).value();
 }
 
 void check_pattern(const BlockPattern& p, const Sizes& z, bool drops) {
@@ -970,7 +925,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                     k.dtype(), ", v ", v.dtype());
   const BlockPattern* const pattern = options.pattern.get();
   const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], pattern ? pattern->block : qs[1]};
-  if (pattern) check_pattern(*pattern, z, options.dropout > 0);
+  if (pattern) check_pattern(*pattern, z, options.dropout.p > 0);
   std::vector<int32_t> key_lengths = lengths_or("softmax_attention: key_lengths",
                                                 options.key_lengths, z.B, z.M),
                        query_lengths = lengths_or("softmax_attention: query_lengths",
@@ -999,11 +954,13 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
   check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
                     "softmax_attention: expected ", z.H, " slopes, one a head, or none, got ",
                     options.slopes.size());
-  check<ConfigError>(0 <= options.dropout && options.dropout < 1,
-                     "softmax_attention: expected dropout in [0, 1), got ", options.dropout);
+  const double p = options.dropout.p;
+  check<ConfigError>(0 <= p && p < 1, "softmax_attention: expected dropout in [0, 1), got ", p);
   check<ConfigError>(options.window >= 0, "softmax_attention: expected window >= 0, got ",
                      options.window);
-  const Tensor G = g.defined() ? running_sums(g.value()) : Tensor(), c = key_terms(key_bias, G);
+  const NoGrad no_grad;
+  const Tensor G = g.defined() ? cumsum(exponents(g), 2).value() : Tensor(),
+               c = key_terms(key_bias, G);
   return {z,
           options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
           options.causal,
@@ -1013,7 +970,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
           options.slopes,
           first_query,
           first_key,
-          ProbabilityDropout(options.dropout, options.generator, z.H, options.heads, first_query),
+          ProbabilityDropout(options.dropout, z.H, first_query),
           G,
           c,
           options.pattern,
@@ -1058,7 +1015,8 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                                         dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dc});
                    });
                    const bool decays = rule.decays.defined();
-                   if (decays && biases.front()) biases.front().take(sums_of_later(dc.to));
+                   if (decays && biases.front())  // dg_t = -Σ_(u>=t) dc_u
+                     biases.front().take(affine(cumsum(Variable(dc.to), 1, true), -1).value());
                    if (biases.size() > (decays ? 1 : 0) && biases.back()) biases.back().take(dc.to);
                  });
   return {recorded[0], with_sums ? recorded[1] : Variable()};

@@ -41,9 +41,8 @@ struct SoftmaxAttentionOptions {
   Variable log_decay{};
   /// (B, M, H), finite; undefined: 0. key_bias_j is added to the scores of key j, for every query.
   Variable key_bias{};
-  double dropout = 0;      // of the probabilities; see ProbabilityDropout
-  Generator generator{0};  // for the dropout
-  Section heads{};         // which heads of the whole q has, for the dropout
+  /// Of the probabilities, as ProbabilityDropout says; its section is that of the heads that q has.
+  DropoutOptions dropout{};
   /// The index of the first query among the keys. By default 0, and all keys have queries.
   std::optional<int64_t> first_query{};
   /// The index of the first key, an even one, if k and v are a block of the keys of a sequence. Then

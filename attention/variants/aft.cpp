@@ -113,6 +113,10 @@ class AftDecoder final : public Decoder {
     if (keys_) out += 2 * keys_.numel() * size_of(keys_.dtype());
     return out;
   }
+  int64_t bytes_after(int64_t tokens) const override {
+    const int64_t near = std::clamp<int64_t>(window_ - 1, 0, tokens);
+    return before_.total.value().numel() * (3 * 8 + (near ? 2 * near * size_of(keys_.dtype()) : 0));
+  }
 
  private:
   void append(Tensor& to, const Tensor& x) const {
@@ -169,13 +173,6 @@ class Aft final : public Variant {
     // A window that no sequence fills keeps all tokens.
     return std::make_unique<AftDecoder>(batch, config(), options_.kind == "full" ? L + 1 : w, row);
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    if (!decodes() || tokens == 0) return 0;
-    const int64_t near = options_.kind == "simple"  ? 0
-                         : options_.kind == "local" ? std::min(tokens, options_.window - 1)
-                                                    : tokens;
-    return config().heads * config().head_dim * (3 * 8 + 2 * near * size_of(parameter_dtype()));
-  }
   // For each pair in the window an exponential, shared by all channels, and for each channel two
   // multiply-adds; in the backward pass that exponential twice, and four multiply-adds.
   Work work(int64_t queries, int64_t keys) const override {
@@ -213,12 +210,8 @@ class Aft final : public Variant {
   std::optional<nn::Parameter> u_, v_;   // (L, r)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void aft_limits(Findings& f) {
   const Sample x;
@@ -251,7 +244,6 @@ void aft_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec aft_variant() {
   return make_spec<AftOptions, Aft>(
@@ -265,7 +257,7 @@ Spec aft_variant() {
        .evidence = {{"limits",
                      "keys of 0 give half the mean without gates; biases of 0 make full, local and "
                      "simple the same; a window of all tokens makes local full",
-                     conformance::aft_limits}}});
+                     aft_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -86,12 +86,10 @@ class Bigbird final : public Variant {
            return parts;
          }});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
-  }
 
   // Counts the pairs of a query and a key in the pattern.
-  Work work(int64_t queries, int64_t) const override {
+  Work work(int64_t queries, int64_t keys) const override {
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const BlockPattern p = pattern({queries}, queries, 0, config().heads);
     const int64_t rows = blocks_of(queries);
     double pairs = 0;
@@ -105,10 +103,7 @@ class Bigbird final : public Variant {
             config().causal && p.keys[at] == r % rows ? n * (n + 1) / 2 : n * tokens(p.keys[at]);
       }
     pairs *= static_cast<double>(config().heads / p.heads);
-    const double D = static_cast<double>(config().head_dim), N = static_cast<double>(queries);
-    return {{4 * pairs * D, pairs},
-            {10 * pairs * D, pairs},
-            4 * N * static_cast<double>(config().heads)};
+    return {{4 * pairs * D, pairs}, {10 * pairs * D, pairs}, 4 * N * H};
   }
   std::string algorithm(int64_t tokens) const override {
     if (!attends_to_all(tokens)) return {};
@@ -208,9 +203,7 @@ class Bigbird final : public Variant {
                               .query_lengths = mask.lengths,
                               .pattern = std::make_shared<const BlockPattern>(pattern(
                                   std::move(lengths), N, pass.heads.first, inputs.q.size(2))),
-                              .dropout = drop.p,
-                              .generator = drop.generator,
-                              .heads = drop.section});
+                              .dropout = drop});
   }
 
   BigbirdOptions options_;
@@ -218,12 +211,8 @@ class Bigbird final : public Variant {
   nn::Buffer random_state_;  // (2) i64, generator state
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void bigbird_limits(Findings& f) {
   for (const bool causal : {false, true})
@@ -289,7 +278,6 @@ void bigbird_draws(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec bigbird_variant() {
   return make_spec<BigbirdOptions, Bigbird>(
@@ -304,9 +292,8 @@ Spec bigbird_variant() {
                  {{"block", 4}, {"window", 1}, {"random_blocks", 0}, {"last_blocks", 1}}},
        .evidence = {
            {"limits", "with enough global, neighbouring or random blocks it is softmax attention",
-            conformance::bigbird_limits},
-           {"random-blocks", "every other block is drawn equally often",
-            conformance::bigbird_draws}}});
+            bigbird_limits},
+           {"random-blocks", "every other block is drawn equally often", bigbird_draws}}});
 }
 
 }  // namespace longhand::attention

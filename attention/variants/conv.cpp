@@ -98,12 +98,8 @@ class Conv final : public Variant {
   nn::Linear gate_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 // A filter of one tap, and a gate that is open.
 void conv_limits(Findings& f) {
@@ -130,7 +126,6 @@ void conv_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec conv_variant() {
   return make_spec<ConvOptions, Conv>(
@@ -139,7 +134,7 @@ Spec conv_variant() {
        .cases = {{}, {{"width", 9}}, {{"width", 1}}},
        .evidence = {{"limits",
                      "one tap and an open gate give none; one earlier tap shifts the tokens",
-                     conformance::conv_limits}}});
+                     conv_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -7,7 +7,6 @@
 // The first key, value and strength are those of gated_deltanet; the others are k_ij = x_i W_j, v_ij = x_i V_j
 // and β_ij = sigmoid(x_i P_j). Keys have length 1, after silu. With n = 1 it is gated_deltanet.
 #include "longhand/attention/bases/delta_attention.h"
-#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -15,46 +14,35 @@
 namespace longhand::attention {
 namespace {
 
-struct DeltaProductOptions {
-  DeltaRuleOptions rule;
-  bool gate = true;
+struct DeltaProductOptions : GatedDeltaOptions {
   int64_t householders = 2;
 
   void describe(OptionVisitor& v) {
     v.integer("householders", householders, {1, 64}, "delta rules n of a token, one after another");
-    rule.describe(v);
-    v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
+    GatedDeltaOptions::describe(v);
   }
   Capabilities capabilities() const {
-    Capabilities out = rule.capabilities();
+    Capabilities out = DeltaRuleOptions::capabilities();
     out.linear = out.linear && householders == 1;  // further values come from the tokens
     return out;
   }
 };
 
-class DeltaProduct final : public UnitDeltaAttention {
+class DeltaProduct final : public GatedDeltaAttention {
  public:
   DeltaProduct(const nn::Scope& scope_, const Config& config, const DeltaProductOptions& options)
-      : UnitDeltaAttention(scope_, config, options.rule),
-        more_(options.householders - 1),
-        decay_(scope("step"), scope("step_bias"), scope("log_rate"), config) {
-    const int64_t width = config.heads * config.head_dim;
-    if (options.gate) gate_.emplace(scope("gate"), width, width, false);
-    if (more_ > 0) {
-      keys_.emplace(scope("keys"), width, more_ * width, false);
-      values_.emplace(scope("values"), width, more_ * width, false);
-      strengths_.emplace(scope("strengths"), width, more_ * config.heads, false);
-    }
-    const double w = static_cast<double>(width), H = static_cast<double>(config.heads),
-                 m = static_cast<double>(more_);
-    Work::Counts token = HeadDecay::work(config);
-    token.flops += m * 2 * w * (2 * w + H) + (options.gate ? 2 * w * w : 0);
-    token.exponentials += options.gate ? w : 0;
-    set_work(token, options.householders);
+      : GatedDeltaAttention(scope_, config, options, options.householders),
+        more_(options.householders - 1) {
+    if (more_ == 0) return;
+    const int64_t H = config.heads, width = H * config.head_dim;
+    keys_.emplace(scope("keys"), width, more_ * width, false);
+    values_.emplace(scope("values"), width, more_ * width, false);
+    strengths_.emplace(scope("strengths"), width, more_ * H, false);
+    add_work({static_cast<double>(more_ * 2 * width * (2 * width + H)), 0});
   }
 
   DeltaInputs operands(const Inputs& in) const override {
-    DeltaInputs out = UnitDeltaAttention::operands(in);
+    DeltaInputs out = GatedDeltaAttention::operands(in);
     if (more_ == 0) return out;
     const int64_t B = in.q.size(0), N = in.q.size(1), H = in.q.size(2), D = in.q.size(3);
     // The first step of each token, and the others.
@@ -82,22 +70,12 @@ class DeltaProduct final : public UnitDeltaAttention {
   }
 
  private:
-  Variable log_decay(const Variable& x) const override { return decay_(x); }
-  Variable gate(const Variable& x) const override {
-    return gate_ ? silu(gate_->forward(x)) : Variable();
-  }
-
-  int64_t more_;  // n - 1
-  HeadDecay decay_;
-  std::optional<nn::Linear> gate_, keys_, values_, strengths_;  // W; W_j, V_j, P_j of all j > 1
+  int64_t more_;                                         // n - 1
+  std::optional<nn::Linear> keys_, values_, strengths_;  // W_j, V_j, P_j of all j > 1
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void deltaproduct_limits(Findings& f) {
   const auto gated = make_variant("gated_deltanet", {}, made(true));
@@ -145,7 +123,6 @@ void deltaproduct_rotation(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec deltaproduct_variant() {
   return make_spec<DeltaProductOptions, DeltaProduct>(
@@ -156,9 +133,9 @@ Spec deltaproduct_variant() {
                  {{"householders", 1}, {"negative", true}}},
        .evidence = {
            {"gated-deltanet", "with one step a token, or further keys of 0, it is gated_deltanet",
-            conformance::deltaproduct_limits},
+            deltaproduct_limits},
            {"rotation", "two reflections turn the state by twice the angle of their keys",
-            conformance::deltaproduct_rotation}}});
+            deltaproduct_rotation}}});
 }
 
 }  // namespace longhand::attention

@@ -82,9 +82,8 @@ class EfficientAttention final : public Variant {
     return make_state_decoder(batch, config(), step, Normalizer::features);
   }
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (config().causal || config().head_dim >= tokens) return {};
-    return config().head_dim;
+  int64_t rank(int64_t tokens) const override {
+    return config().causal ? tokens : config().head_dim;
   }
 
   Work work(int64_t queries, int64_t keys) const override {
@@ -110,24 +109,20 @@ class EfficientAttention final : public Variant {
   }
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
+using namespace conformance;
 
 void efficient_weights(Findings& f) {
   has_weights(f, "weights", "efficient", {}, definitions::efficient, 1e-12);
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec efficient_variant() {
   return make_spec<EfficientOptions, EfficientAttention>(
       {.summary = "softmax over entries of queries, softmax over positions of keys",
        .paper = "Shen et al. 2018, arXiv 1812.01243",
        .evidence = {{"weights", "the product of the two softmaxes, causally over earlier keys",
-                     conformance::efficient_weights}}});
+                     efficient_weights}}});
 }
 
 }  // namespace longhand::attention

@@ -63,12 +63,8 @@ class Fnet final : public Variant {
   bool ortho_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void fnet_limits(Findings& f) {
   const int64_t C = H * D;
@@ -100,7 +96,6 @@ void fnet_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec fnet_variant() {
   return make_spec<FnetOptions, Fnet>(
@@ -109,7 +104,7 @@ Spec fnet_variant() {
        .cases = {{}, {{"norm", "none"}}},
        .evidence = {{"limits",
                      "the sum of cosines for many lengths; twice, the mean of v and its reflection",
-                     conformance::fnet_limits}}});
+                     fnet_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -73,9 +73,6 @@ class Forgetting final : public Variant {
            return log_decay(Variable(token.x)).value();
          }});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens, true) : 0;
-  }
 
   // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
   // exponentials again; and the projection to the gates.
@@ -111,9 +108,7 @@ class Forgetting final : public Variant {
            .key_lengths = mask.lengths,
            .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
            .log_decay = g,
-           .dropout = drop.p,
-           .generator = drop.generator,
-           .heads = drop.section,
+           .dropout = drop,
            .first_query = first_query(pass)});
     const int64_t N = q.size(1);
     const Tensor seen = definitions::visible(
@@ -128,12 +123,8 @@ class Forgetting final : public Variant {
   nn::Linear gate_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void forgetting_limits(Findings& f) {
   const auto open = make_variant("forgetting", {{"gate_bias", 40.0}}, made(true));
@@ -160,7 +151,6 @@ void forgetting_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec forgetting_variant() {
   return make_spec<ForgettingOptions, Forgetting>(
@@ -169,8 +159,8 @@ Spec forgetting_variant() {
        .cases = {{},
                  {{"impl", "naive"}, {"dropout", 0.3}, {"gate_bias", 2.0}},
                  {{"window", 5}, {"dropout", 0.3}, {"gate_bias", -1.0}}},
-       .evidence = {{"open-gates", "with open gates it is causal softmax attention",
-                     conformance::forgetting_limits}}});
+       .evidence = {
+           {"open-gates", "with open gates it is causal softmax attention", forgetting_limits}}});
 }
 
 }  // namespace longhand::attention

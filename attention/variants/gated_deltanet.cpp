@@ -7,57 +7,14 @@
 // with queries and keys of length 1, after silu, β_i = sigmoid(x_i P), and A and b learned for each
 // head. The short convolution of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
-#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
 
-struct GatedDeltaNetOptions {
-  DeltaRuleOptions rule;
-  bool gate = true;
-
-  void describe(OptionVisitor& v) {
-    rule.describe(v);
-    v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
-  }
-  Capabilities capabilities() const { return rule.capabilities(); }
-};
-
-class GatedDeltaNet final : public UnitDeltaAttention {
- public:
-  GatedDeltaNet(const nn::Scope& scope_, const Config& config, const GatedDeltaNetOptions& options)
-      : UnitDeltaAttention(scope_, config, options.rule),
-        decay_(scope("step"), scope("step_bias"), scope("log_rate"), config) {
-    const int64_t width = config.heads * config.head_dim;
-    if (options.gate) gate_.emplace(scope("gate"), width, width, false);
-    Work::Counts token = HeadDecay::work(config);
-    if (options.gate) {
-      const auto w = static_cast<double>(width);
-      token.flops += 2 * w * w;
-      token.exponentials += w;
-    }
-    set_work(token);
-  }
-
- private:
-  Variable log_decay(const Variable& x) const override { return decay_(x); }
-  Variable gate(const Variable& x) const override {
-    return gate_ ? silu(gate_->forward(x)) : Variable();
-  }
-
-  HeadDecay decay_;
-  std::optional<nn::Linear> gate_;
-};
-
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void gated_deltanet_limits(Findings& f) {
   for (const bool silu : {false, true}) {
@@ -70,17 +27,15 @@ void gated_deltanet_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec gated_deltanet_variant() {
-  return make_spec<GatedDeltaNetOptions, GatedDeltaNet>(
+  return make_spec<GatedDeltaOptions, GatedDeltaAttention>(
       {.summary = "the delta rule on a state that decays by a factor per head",
        .paper = "Yang et al. 2024, arXiv 2412.06464",
        .cases = {{},
                  {{"silu", false}, {"norm", false}, {"gate", false}},
                  {{"negative", true}, {"norm", false}}},
-       .evidence = {
-           {"without-decay", "without decay it is deltanet", conformance::gated_deltanet_limits}}});
+       .evidence = {{"without-decay", "without decay it is deltanet", gated_deltanet_limits}}});
 }
 
 }  // namespace longhand::attention

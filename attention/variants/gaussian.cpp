@@ -59,15 +59,11 @@ class Gaussian final : public Variant {
     return make_cache_decoder(batch, config(),
                               {.scale = scale(), .distance = true, .normalized = normalized_});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
-  }
 
   // As softmax: the backward pass computes Q Kᵀ and the exponentials again.
   Work work(int64_t queries, int64_t keys) const override {
-    const double H = static_cast<double>(config().heads),
-                 D = static_cast<double>(config().head_dim), N = static_cast<double>(queries),
-                 M = static_cast<double>(keys), seen = config().causal ? M / 2 : M;
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double seen = config().causal ? M / 2 : M;
     return H * Work{{4 * N * seen * D, N * seen}, {10 * N * seen * D, N * seen}, 4 * N + 12 * M};
   }
 
@@ -97,9 +93,7 @@ class Gaussian final : public Variant {
         .key_lengths = mask.lengths,
         .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
         .key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H}),
-        .dropout = drop.p,
-        .generator = drop.generator,
-        .heads = drop.section,
+        .dropout = drop,
         .first_query = first_query(pass)};
     if (normalized_) return softmax_attention(q, k, inputs.v, options);
     const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, inputs.v, options);
@@ -125,12 +119,8 @@ class Gaussian final : public Variant {
   bool normalized_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void gaussian_limits(Findings& f) {
   // Keys of equal norms: e^(-|q - k|²/2) equals e^(q·k) up to factors of the query.
@@ -144,10 +134,8 @@ void gaussian_limits(Findings& f) {
   for (const bool causal : {false, true}) {
     const auto gaussian = make_variant("gaussian", {}, made(causal));
     const auto softmax = make_variant("softmax", {}, made(causal));
-    const double d = distance(forward(*gaussian, x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
-    f.measured(causal ? "causal, " : "", "keys of equal norms and softmax to ", d);
-    f.expect(d <= 1e-12, "with keys of equal norms the result differs from softmax attention by ",
-             d);
+    equal(f, concat_message(causal ? "causal, " : "", "keys of equal norms and softmax"),
+          forward(*gaussian, x), forward(*softmax, x), 1e-12);
   }
   has_weights(f, "e^(-|q - k|² / (2 sqrt D sigma²))", "gaussian", {{"sigma", 1.5}},
               [](const Variable& q, const Variable& key, const Tensor& visible) {
@@ -156,7 +144,6 @@ void gaussian_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec gaussian_variant() {
   const std::string moved = "landmarks belong to a separate variant: type = \"skyformer\"";
@@ -165,7 +152,7 @@ Spec gaussian_variant() {
        .paper = "Chen et al. 2021, arXiv 2111.00035",
        .cases = {{}, {{"sigma", 0.7}, {"normalized", false}, {"dropout", 0.3}}},
        .evidence = {{"limits", "keys of equal norms give softmax; weights match the closed form",
-                     conformance::gaussian_limits}},
+                     gaussian_limits}},
        .replaced = {{"landmarks", moved},
                     {"gamma", moved},
                     {"inverse", moved},

@@ -77,12 +77,8 @@ class Gla final : public ScanAttention {
   nn::LowRankLinear decay_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 // σ(b)^(1/16) = γ of the head, for all of its channels and for every token.
 void gla_limits(Findings& f) {
@@ -99,7 +95,6 @@ void gla_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec gla_variant() {
   return make_spec<GlaOptions, Gla>(
@@ -108,7 +103,7 @@ Spec gla_variant() {
        .cases = {{{"decay_rank", 3}},
                  {{"decay_rank", 3}, {"temperature", 2.0}, {"norm", false}, {"gate", false}}},
        .evidence = {{"equal-gates", "with the same constant gate for all channels it is retnet",
-                     conformance::gla_limits}}});
+                     gla_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -8,7 +8,6 @@
 // the gate have rank r; A is learned for each head, b and c for each channel. The short convolution
 // of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
-#include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -16,8 +15,7 @@
 namespace longhand::attention {
 namespace {
 
-struct KdaOptions {
-  DeltaRuleOptions rule;
+struct KdaOptions : DeltaRuleOptions {
   bool gate = true;
   int64_t rank = 1;
 
@@ -27,18 +25,17 @@ struct KdaOptions {
     return options;
   }
   void describe(OptionVisitor& v) {
-    rule.describe(v);
+    DeltaRuleOptions::describe(v);
     v.boolean("gate", gate, "whether the result is gated by a sigmoid of the tokens");
     v.integer("rank", rank, {1, 1 << 20}, "rank r of the maps from tokens to decays and gates",
               "the dimension of a head");
   }
-  Capabilities capabilities() const { return rule.capabilities(); }
 };
 
 class Kda final : public UnitDeltaAttention {
  public:
   Kda(const nn::Scope& scope_, const Config& config, const KdaOptions& options)
-      : UnitDeltaAttention(scope_, config, options.rule),
+      : UnitDeltaAttention(scope_, config, options),
         decay_down_(scope("decay_down"), config.heads * config.head_dim, options.rank, false),
         decay_up_(scope("decay_up"), options.rank, config.heads * config.head_dim, false),
         step_bias_(scope("step_bias"), {config.heads, config.head_dim}, fill_step_bias),
@@ -49,7 +46,7 @@ class Kda final : public UnitDeltaAttention {
       gate_up_.emplace(scope("gate_up"), options.rank, width);
     }
     const double w = static_cast<double>(width), maps = options.gate ? 2 : 1;
-    set_work({maps * 4 * w * static_cast<double>(options.rank), (2 + maps) * w});
+    add_work({maps * 4 * w * static_cast<double>(options.rank), (2 + maps) * w});
   }
 
  private:
@@ -67,12 +64,8 @@ class Kda final : public UnitDeltaAttention {
   std::optional<nn::Linear> gate_down_, gate_up_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void kda_limits(Findings& f) {
   const auto kda = make_variant("kda", {{"gate", false}, {"rank", 2}}, made(true)),
@@ -88,7 +81,6 @@ void kda_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec kda_variant() {
   return make_spec<KdaOptions, Kda>(
@@ -97,8 +89,8 @@ Spec kda_variant() {
        .cases = {{},
                  {{"silu", false}, {"norm", false}, {"gate", false}},
                  {{"negative", true}, {"norm", false}, {"rank", 2}}},
-       .evidence = {{"equal-channels", "with equal decays in a head it is gated_deltanet",
-                     conformance::kda_limits}}});
+       .evidence = {
+           {"equal-channels", "with equal decays in a head it is gated_deltanet", kda_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -70,19 +70,14 @@ class Lara final : public Variant {
 
   // Counts the products with the samples; evaluation has one for each density.
   Work work(int64_t queries, int64_t) const override {
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double N = number(queries), D = number(config().head_dim),
-                 C = std::min(number(options_.landmarks), N),
-                 size = number(size_of(parameter_dtype()));
-    const double products = options_.weights == "query" ? 5 : 4;
-    return number(config().heads) * Work{{products * 2 * N * C * D, 3 * N * C},
-                                         {products * 4 * N * C * D, 0},
-                                         size * (products + 1) * N * C};
+    const auto [N, M, H, D, bytes] = sizes(queries, queries);
+    const double C = std::min(static_cast<double>(options_.landmarks), N),
+                 products = options_.weights == "query" ? 5 : 4;
+    return H * Work{{products * 2 * N * C * D, 3 * N * C},
+                    {products * 4 * N * C * D, 0},
+                    bytes * (products + 1) * N * C};
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (options_.landmarks >= tokens) return {};
-    return options_.landmarks;
-  }
+  int64_t rank(int64_t) const override { return options_.landmarks; }
   std::string advice(int64_t tokens) const override {
     if (4 * options_.landmarks < tokens) return {};
     return concat_message("attention.landmarks = ", options_.landmarks, " for at most ", tokens,
@@ -92,19 +87,13 @@ class Lara final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const int64_t N = inputs.q.size(1), D = inputs.q.size(3);
-    check<ShapeError>(inputs.k.size(1) == N, "lara: expected as many queries as keys, got ", N,
-                      " queries and ", inputs.k.size(1), " keys");
     const int64_t C = std::min(options_.landmarks, N);
     // An empty sample has one landmark and one key, which are 0.
-    std::vector<int32_t> lengths{static_cast<int32_t>(N)};
-    Tensor keys;
-    if (mask.lengths.defined()) {
-      lengths = mask.lengths.to_vector<int32_t>();
-      std::vector<int32_t> least = lengths;
-      for (int32_t& n : least) n = std::max(n, 1);
-      keys = Tensor::from(least, {static_cast<int64_t>(least.size())});
-    }
-    const std::vector<int32_t> counts = landmark_counts(lengths, C);
+    const std::vector<int32_t> lengths = sample_lengths(mask.lengths, N),
+                               counts = landmark_counts(lengths, C);
+    const Tensor keys = mask.lengths.defined()
+                            ? Tensor::from(landmark_counts(lengths, N), mask.lengths.shape())
+                            : Tensor();
     const Tensor landmarks = Tensor::from(counts, {static_cast<int64_t>(counts.size())});
     const double scale = std::pow(static_cast<double>(D), -0.25);
     const auto means = [&](const Variable& x) {
@@ -162,25 +151,17 @@ class Lara final : public Variant {
   LaraOptions options_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 // Self-normalised estimates of one mean from more samples of the same densities. Noise of a scale other
 // than that of the densities in the weights leaves an error that does not decrease.
 void lara_rate(Findings& f) {
   const Case c = small_case(0.25, 21, 64, 16);
-  const Row samples{4, 16, 64, 256, 1024};
-  Row errors;
-  for (const double count : samples) {
-    const auto variant = make_variant("lara",
-                                      {{"landmarks", int64_t{4}},
-                                       {"weights", "balance"},
-                                       {"samples", static_cast<int64_t>(count)}},
-                                      {.heads = 1, .dim = c.q.size(3), .max_length = c.q.size(1)});
+  rate(f, c, {4, 16, 64, 256, 1024}, "samples", 0.1, [&](int64_t samples) {
+    const auto variant = make_variant(
+        "lara", {{"landmarks", int64_t{4}}, {"weights", "balance"}, {"samples", samples}},
+        {.heads = 1, .dim = c.q.size(3), .max_length = c.q.size(1)});
     double squares = 0;
     constexpr int draws = 12;
     for (uint64_t i = 0; i < draws; ++i) {
@@ -188,13 +169,8 @@ void lara_rate(Findings& f) {
       const Tensor out = forward(*variant, c.q, c.k, c.v, {}, pass);
       squares += std::pow(relative_error(out, c.exact), 2) / draws;
     }
-    errors.push_back(std::sqrt(squares));
-  }
-  const double found = fit_power(samples, errors).slope;
-  f.measured("slope ", found, ", error ", errors.front(), " at 4 samples, ", errors.back(),
-             " at 1024, of uniform attention ", relative_error(c.uniform, c.exact));
-  f.expect(std::abs(found + 0.5) <= 0.1, "expected the error to decrease as samples^-0.5, got ^",
-           found);
+    return std::sqrt(squares);
+  });
 }
 
 // f(μ) = softmax_j(μ·y_j - |y_j|²/2) V, with μ and y = D^(-1/4) k.
@@ -211,14 +187,11 @@ void lara_one_landmark(Findings& f) {
   for (const char* const weights : {"query", "balance"}) {
     const auto variant =
         make_variant("lara", {{"landmarks", int64_t{1}}, {"weights", weights}}, made());
-    const double d = distance(forward(*variant, x.q, x.k, x.v), expected);
-    f.expect(d <= 1e-12, weights, ": one landmark and f(μ) differ by ", d);
-    f.measured(weights, " to ", d);
+    equal(f, weights, forward(*variant, x), expected, 1e-12);
   }
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec lara_variant() {
   return make_spec<LaraOptions, Lara>(
@@ -227,12 +200,12 @@ Spec lara_variant() {
        .cases = {{{"landmarks", 4}},
                  {{"landmarks", 4}, {"weights", "balance"}, {"samples", 3}},
                  {{"landmarks", 20}, {"samples", 0}}},
-       .evidence = {{"rate",
-                     "with samples of the densities, errors decrease as samples^(-1/2) towards "
-                     "softmax attention",
-                     conformance::lara_rate},
-                    {"one-landmark", "one landmark gives all queries the result f(μ)",
-                     conformance::lara_one_landmark}}});
+       .evidence = {
+           {"rate",
+            "with samples of the densities, errors decrease as samples^(-1/2) towards "
+            "softmax attention",
+            lara_rate},
+           {"one-landmark", "one landmark gives all queries the result f(μ)", lara_one_landmark}}});
 }
 
 }  // namespace longhand::attention

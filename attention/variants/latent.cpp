@@ -42,17 +42,11 @@ class Latent final : public Variant {
         latents_(scope("latents"), {config.heads, count_, config.head_dim}, nn::init::normal(1)) {}
 
   Work work(int64_t queries, int64_t keys) const override {
-    const double pairs = static_cast<double>(config().heads * (queries + keys) * count_);
-    const double D = static_cast<double>(config().head_dim);
-    return {{4 * pairs * D, pairs},
-            {10 * pairs * D, pairs},
-            static_cast<double>(config().heads * count_ * config().head_dim) *
-                static_cast<double>(size_of(parameter_dtype()))};
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double m = static_cast<double>(count_), pairs = (N + M) * m;
+    return H * Work{{4 * pairs * D, pairs}, {10 * pairs * D, pairs}, m * D * bytes};
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (count_ >= tokens) return {};
-    return count_;
-  }
+  int64_t rank(int64_t) const override { return count_; }
   std::string advice(int64_t tokens) const override {
     if (2 * count_ < tokens) return {};
     return concat_message("attention.latents = ", count_, " for at most ", tokens,
@@ -73,33 +67,24 @@ class Latent final : public Variant {
   nn::Parameter latents_;  // (H, m, D)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void latent_limits(Findings& f) {
   const auto equal_latents = make_variant("latent", {{"latents", int64_t{3}}}, made());
   set(*equal_latents, {{"latents", Tensor::zeros({H, 3, D}, DType::f64)}});
   const Sample x;
-  const Tensor mean = forward(*make_variant("mean", {}, made()), x.q, x.k, x.v);
-  const double d = distance(forward(*equal_latents, x.q, x.k, x.v), mean);
-  f.expect(d <= 1e-12, "latents of 0 and mean differ by ", d);
-  f.measured("latents of 0 and mean to ", d);
+  equal(f, "latents of 0 and mean", forward(*equal_latents, x),
+        forward(*make_variant("mean", {}, made()), x), 1e-12);
   // One latent is the query of all tokens.
   const auto single = make_variant("latent", {{"latents", int64_t{1}}}, made());
   const Tensor L = single->state_dict().at("latents");  // (H, 1, D)
   const Tensor queries = L.transpose(0, 1).unsqueeze(0).expand({2, N, H, D});
-  const Tensor softmax = forward(*make_variant("softmax", {}, made()), queries, x.k, x.v);
-  const double one_latent = distance(forward(*single, x.q, x.k, x.v), softmax);
-  f.expect(one_latent <= 1e-12, "one latent and softmax attention of it differ by ", one_latent);
-  f.measured("one latent and softmax to ", one_latent);
+  equal(f, "one latent and softmax", forward(*single, x),
+        forward(*make_variant("softmax", {}, made()), queries, x.k, x.v), 1e-12);
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec latent_variant() {
   return make_spec<LatentOptions, Latent>(
@@ -108,7 +93,7 @@ Spec latent_variant() {
        .cases = {{{"latents", 4}}, {{"latents", 20}}},
        .evidence = {{"limits",
                      "latents of 0 give the mean; one latent gives all queries its result",
-                     conformance::latent_limits}}});
+                     latent_limits}}});
 }
 
 }  // namespace longhand::attention

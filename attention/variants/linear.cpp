@@ -82,12 +82,8 @@ struct Linear final : FeatureAttention {
         }) {}
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void linear_kernels(Findings& f) {
   const auto has_features = [&](const char* what, const OptionSet& options, const auto& phi) {
@@ -119,7 +115,6 @@ void linear_kernels(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec linear_variant() {
   return make_spec<LinearOptions, Linear>(
@@ -138,7 +133,7 @@ Spec linear_variant() {
        .evidence = {{"kernels",
                      "weights of taylor2, cosformer, elu1, dpfp and rebased match their closed "
                      "forms; t2r with W = I is relu",
-                     conformance::linear_kernels}}});
+                     linear_kernels}}});
 }
 
 }  // namespace longhand::attention

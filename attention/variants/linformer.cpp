@@ -26,14 +26,14 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/attention/bases/blocks.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/decoding/block_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
 #include "longhand/nn/init.h"
@@ -174,29 +174,22 @@ class Linformer final : public Variant {
 
   Sources sources(const Variable& x, const Mask& mask, const nn::Pass& pass) override {
     if (!inputs_) return {x, x};
-    const int64_t B = x.size(0), d = x.size(2);
     // Slots of blocks begin at any token: all are brought here.
     const bool gathers = pass.join && kind_ != "linear";
+    const nn::Pass own = gathers ? nn::Pass{} : pass;
     Variable tokens = gathers ? whole_sequence(x, *pass.join, pass.tokens.of) : x;
     // Without what follows the end of sequences, for which E has no columns.
-    if (pass.join && !gathers)
-      tokens = slice(x, 1, 0, std::min(x.size(1), pass.tokens.of - first_token(pass)));
+    if (own.join) tokens = slice(x, 1, 0, std::min(x.size(1), own.tokens.of - first_token(own)));
     const int64_t N = tokens.size(1);
-    tokens = reshape(tokens, {B, N, 1, d});
-    const Tensor lengths =
-        gathers ? mask.lengths : lengths_from(mask.lengths, pass.tokens.first, N);
+    tokens = unsqueeze(tokens, 2);  // (B, N, 1, d)
+    const Tensor lengths = lengths_from(mask.lengths, own.tokens.first, N);
     if (lengths.defined()) tokens = where(real_tokens(lengths, N), tokens, 0.0);
-    const auto mixed = [&](bool values) {
-      return gathers ? compress(tokens, lengths, values)
-                     : compress_part(tokens, lengths, values, pass);
-    };
-    const Variable keys = squeeze(mixed(false), 2);
-    return {keys, two_projections() ? squeeze(mixed(true), 2) : keys};
+    const Variable keys = squeeze(compress(tokens, lengths, false, own), 2);
+    return {keys, two_projections() ? squeeze(compress(tokens, lengths, true, own), 2) : keys};
   }
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (inputs_ || local_ || slots_of(tokens) >= tokens) return {};
-    return slots_of(tokens);
+  int64_t rank(int64_t tokens) const override {
+    return inputs_ || local_ ? tokens : slots_of(tokens);
   }
   std::string algorithm(int64_t tokens) const override {
     if (!local_ || tokens > block_) return {};
@@ -216,91 +209,37 @@ class Linformer final : public Variant {
         std::max<int64_t>(tokens / 4, 1), ", or use attention.type = \"softmax\"");
   }
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
-    return std::make_unique<LocalDecoder>(*this);
-  }
-  int64_t state_bytes(int64_t tokens) const override {
-    if (!decodes()) return 0;
-    return 2 * (tokens / block_ + tokens % block_) * config().heads * config().head_dim *
-           size_of(parameter_dtype());
+    const auto slots = [this](const Inputs& block) {
+      return std::pair(compress(block.k, {}, false, {}), compress(block.v, {}, true, {}));
+    };
+    return make_block_decoder(config(), {.block = block_, .of = slots});
   }
   // Counts E K, F V and attention to the slots; the backward pass has two products for each.
   Work work(int64_t queries, int64_t keys) const override {
-    const double N = static_cast<double>(queries), M = static_cast<double>(keys),
-                 H = static_cast<double>(config().heads),
-                 width = H * static_cast<double>(config().head_dim),
-                 slots = static_cast<double>(slots_of(keys));
-    const double projections = inputs_ && !two_projections() ? 1 : 2;
-    const double per_token = kind_ == "linear" ? 2 * slots : kind_ == "conv" ? 2 : 1;
-    const double flops = projections * per_token * M * width + 4 * N * slots * width;
-    if (local_) {
-      const double block = static_cast<double>(block_), all = flops + 4 * N * block * width,
-                   pairs = H * N * (slots + block);
-      return {{all, pairs}, {2 * all}, 2 * pairs * static_cast<double>(size_of(parameter_dtype()))};
-    }
-    return {{flops, H * N * slots},
-            {2 * flops, H * N * slots},
-            static_cast<double>(size_of(parameter_dtype())) * (2 * slots * width + N * H)};
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double slots = static_cast<double>(slots_of(keys)),
+                 seen = slots + (local_ ? static_cast<double>(block_) : 0), pairs = H * N * seen,
+                 projections = inputs_ && !two_projections() ? 1 : 2,
+                 per_token = kind_ == "linear" ? 2 * slots
+                             : kind_ == "conv" ? 2
+                                               : 1,
+                 flops = projections * per_token * M * H * D + 4 * pairs * D;
+    if (local_) return {{flops, pairs}, {2 * flops}, 2 * pairs * bytes};
+    return {{flops, pairs}, {2 * flops, pairs}, bytes * (2 * slots * H * D + N * H)};
   }
 
  private:
-  // Keeps the slots of complete blocks, and the keys and values of the last one.
-  class LocalDecoder final : public Decoder {
-   public:
-    explicit LocalDecoder(const Linformer& variant) : variant_(variant) {}
-    Tensor step(const Token& token) override {
-      const NoGrad no_grad;
-      const int64_t most = variant_.config().max_length, H = variant_.config().heads;
-      check<ShapeError>(tokens_ < most, "linformer: expected at most max_length = ", most,
-                        " tokens to decode");
-      const auto append = [&](Variable& to, const Tensor& x) {
-        const Variable row(repeat_groups(x, H).unsqueeze(1).clone());
-        to = to.defined() ? concat({to, row}, 1) : row;
-      };
-      append(keys_, token.k);
-      append(values_, token.v);
-      ++tokens_, ++own_;
-      const Variable q(token.q.unsqueeze(1));
-      const Tensor out = softmax_attention(q, keys_, values_, {.scale = variant_.scale()}).value();
-      if (own_ == variant_.block_) {
-        const auto close = [&](Variable& x, bool values) {
-          const int64_t n = x.size(1), before = n - own_;
-          const Variable slot = variant_.compress(slice(x, 1, before, n), {}, values);
-          x = concat({slice(x, 1, 0, before), slot}, 1);
-        };
-        close(keys_, false);
-        close(values_, true);
-        own_ = 0;
-      }
-      return out.squeeze(1);
-    }
-    int64_t bytes() const override {
-      if (!keys_.defined()) return 0;
-      return 2 * keys_.value().numel() * size_of(keys_.dtype());
-    }
-
-   private:
-    const Linformer& variant_;
-    Variable keys_, values_;        // (B, slots + own_, H, D)
-    int64_t tokens_ = 0, own_ = 0;  // tokens so far, and of the last block
-  };
-
   double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
 
   // Softmax attention to the tokens of a query's own block and to the slots of the other blocks.
   Variable attend_locally(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) const {
     const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2),
                   D = inputs.q.size(3), s = block_, blocks = slots_of(N);
-    check<ShapeError>(inputs.k.size(1) == N,
-                      "linformer: with local = true expected as many queries as keys, got ", N,
-                      " queries and ", inputs.k.size(1), " keys");
     const auto by_block = [&](const Variable& x) {  // (B, H, blocks, s, D)
-      Variable padded = x;
-      if (N < blocks * s)
-        padded = concat({x, Variable(Tensor::zeros({B, blocks * s - N, H, D}, x.dtype()))}, 1);
-      return permute(reshape(padded, {B, blocks, s, H, D}), {0, 3, 1, 2, 4});
+      return permute(in_blocks(x, s), {0, 3, 1, 2, 4});
     };
     const auto slots = [&](const Variable& x, bool values) {  // (B, H, 1, blocks, D)
-      return unsqueeze(transpose(compress(x, mask.lengths, values), 1, 2), 2);
+      return unsqueeze(transpose(compress(x, mask.lengths, values, pass), 1, 2), 2);
     };
     const auto scores = [&](const Variable& q, const Variable& k) {
       return matmul(q, transpose(k, 3, 4), scale());
@@ -318,9 +257,7 @@ class Linformer final : public Variant {
   // Which tokens of its block, and which slots, a query may attend to: (B or 1, 1, blocks, s, s) and (B
   // or 1, 1, blocks, 1, blocks).
   std::pair<Tensor, Tensor> visible(const Tensor& lengths, int64_t tokens) const {
-    const std::vector<int32_t> n = lengths.defined()
-                                       ? lengths.to_vector<int32_t>()
-                                       : std::vector<int32_t>{static_cast<int32_t>(tokens)};
+    const std::vector<int32_t> n = sample_lengths(lengths, tokens);
     const bool causal = config().causal;
     const int64_t s = block_, blocks = slots_of(tokens), samples = static_cast<int64_t>(n.size());
     Tensor own = Tensor::empty({samples, 1, blocks, s, s}, DType::u8),
@@ -338,35 +275,25 @@ class Linformer final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     if (local_) return attend_locally(inputs, mask, pass);
-    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     // Exact attention to the slots: (B, slots, H, D).
-    const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1));
+    const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, inputs.q.size(1));
     const auto slots = [&](const Variable& x, bool values) {
-      return inputs_ ? x : compress_part(x, lengths, values, pass);
+      return inputs_ ? x : compress(x, lengths, values, pass);
     };
-    const Variable keys = slots(k, false), values = slots(v, true);
-    SoftmaxAttentionOptions options;
-    options.scale = scale();
-    if (kind_ != "linear" && mask.lengths.defined())
-      options.key_lengths = filled_slots(mask.lengths);
-    if (pass.training) options.dropout = dropout_;
-    if (options.dropout > 0) {
-      options.generator = pass.random.fork(full_name());
-      options.first_query = first_token(pass);
-    }
-    return softmax_attention(q, keys, values, options);
+    const Variable keys = slots(inputs.k, false), values = slots(inputs.v, true);
+    return softmax_attention(
+        inputs.q, keys, values,
+        {.scale = scale(),
+         .key_lengths = kind_ == "linear" ? Tensor() : filled_blocks(mask.lengths, block_),
+         .dropout = weight_dropout(dropout_, pass),
+         .first_query = first_token(pass)});
   }
 
-  // As compress(), of all tokens, of which the pass has x. `lengths` are those of x.
-  Variable compress_part(const Variable& x, const Tensor& lengths, bool values,
-                         const nn::Pass& pass) const {
-    return sum_of_parts(compress(x, lengths, values, first_token(pass)), pass.join);
-  }
-
-  // Returns E x, or F x for values, (B, slots, G, d), of x (B, M, G, d) that is 0 at padding; with the
-  // linear projection by the columns of E from `first` on.
+  // Returns E x, or F x for values, (B, slots, G, d), for x (B, M, G, d) that is 0 at padding: the sum over
+  // all tokens, of which the pass has x. `lengths` are those of x.
   Variable compress(const Variable& x, const Tensor& lengths, bool values,
-                    int64_t first = 0) const {
+                    const nn::Pass& pass) const {
+    const int64_t first = first_token(pass);
     check<ShapeError>(first + x.size(1) <= config().max_length,
                       "linformer: expected at most max_length = ", config().max_length,
                       " tokens, got ", first + x.size(1));
@@ -378,49 +305,24 @@ class Linformer final : public Variant {
     if (kind_ == "linear") {
       const Variable whole = projection();
       const Variable E = M == whole.size(-1) ? whole : slice(whole, -1, first, first + M);
-      if (E.rank() == 3) return transpose(matmul(E, transpose(x, 1, 2)), 1, 2);
-      return reshape(matmul(E, reshape(x, {B, M, G * d})), {B, slots, G, d});
+      const Variable mixed = E.rank() == 3
+                                 ? transpose(matmul(E, transpose(x, 1, 2)), 1, 2)
+                                 : reshape(matmul(E, reshape(x, {B, M, G * d})), {B, slots, G, d});
+      return sum_of_parts(mixed, pass.join);
     }
-    Variable padded = x;
-    if (M < slots * block_)
-      padded = concat({x, Variable(Tensor::zeros({B, slots * block_ - M, G, d}, x.dtype()))}, 1);
-    const Variable blocks = reshape(padded, {B, slots, block_, G, d});
-    Variable out;  // (B, slots, G, d)
+    if (kind_ == "mean_pool") return block_means(x, lengths, block_);
+    const Variable blocks = in_blocks(x, block_);
     if (kind_ == "conv") {
       const Variable w = projection();  // (1, s), or (H, 1, s)
       const int64_t filters = w.value().numel() / block_;
       const Variable taps = transpose(reshape(w, {filters, block_}), 0, 1);
-      out = sum(blocks * reshape(taps, {block_, filters, 1}), {2});
-    } else {
-      const Tensor n =
-          lengths.defined() ? lengths : Tensor::full({1}, static_cast<double>(M), DType::i32);
-      const Tensor real = real_tokens(n, slots * block_).reshape({n.numel(), slots, block_, 1, 1});
-      if (kind_ == "mean_pool")
-        out = sum(blocks, {2}) * Variable(inverse_counts(real, x.dtype()));
-      else
-        out = where(real_tokens(filled_slots(n), slots), max(where(real, blocks, never), 2), 0.0);
+      return sum(blocks * reshape(taps, {block_, filters, 1}), {2});
     }
-    return out;
-  }
-
-  // Returns 1 / (number of real tokens) of each block, (B, slots, 1, 1); 0 for blocks without any.
-  static Tensor inverse_counts(const Tensor& real, DType dtype) {
-    Tensor out = Tensor::empty({real.size(0), real.size(1), 1, 1}, dtype);
-    const uint8_t* p = real.data<uint8_t>();
-    dispatch_float(dtype, [&]<class T>() {
-      for (T *to = out.data<T>(), *end = to + out.numel(); to < end; ++to, p += real.size(2)) {
-        const auto n = std::count(p, p + real.size(2), uint8_t{1});
-        *to = n ? T{1} / static_cast<T>(n) : T{0};
-      }
-    });
-    return out;
-  }
-
-  // Returns the number of blocks with real tokens, (B) i32; they are the first ones.
-  Tensor filled_slots(const Tensor& lengths) const {
-    std::vector<int32_t> filled = lengths.to_vector<int32_t>();
-    for (int32_t& n : filled) n = static_cast<int32_t>((n + block_ - 1) / block_);
-    return Tensor::from(filled, {lengths.numel()});
+    const Tensor n =
+        lengths.defined() ? lengths : Tensor::full({1}, static_cast<double>(M), DType::i32);
+    const Tensor real = real_tokens(n, slots * block_).reshape({n.numel(), slots, block_, 1, 1});
+    return where(real_tokens(filled_blocks(n, block_), slots), max(where(real, blocks, never), 2),
+                 0.0);
   }
 
   int64_t slots_of(int64_t tokens) const {
@@ -438,11 +340,7 @@ class Linformer final : public Variant {
   const Linformer* owner_ = nullptr;        // layer 0, if it owns the E of all layers
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void linformer_identity(Findings& f) {
@@ -480,7 +378,6 @@ void linformer_local(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec linformer_variant() {
   return make_spec<LinformerOptions, Linformer>(
@@ -497,12 +394,11 @@ Spec linformer_variant() {
                  {{"k", 5}, {"projection", "mean_pool"}, {"local", true}, {"dropout", 0.3}},
                  {{"k", 5}, {"projection", "max_pool"}, {"local", true}},
                  {{"k", 5}, {"projection", "conv"}, {"sharing", "none"}, {"local", true}}},
-       .evidence = {{"identity", "k = N, E = F = I gives softmax attention",
-                     conformance::linformer_identity},
+       .evidence = {{"identity", "k = N, E = F = I gives softmax attention", linformer_identity},
                     {"pooling", "E of block means, mean pooling and a constant convolution agree",
-                     conformance::linformer_pooling},
+                     linformer_pooling},
                     {"local", "local with one block, or with blocks of one token, is softmax",
-                     conformance::linformer_local}}});
+                     linformer_local}}});
 }
 
 }  // namespace longhand::attention

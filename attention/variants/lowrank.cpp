@@ -84,21 +84,16 @@ class Lowrank final : public Variant {
     };
     return make_state_decoder(batch, config(), step, Normalizer::none);
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (softmax_ || config().causal || rank_ >= tokens) return {};
-    return rank_;
+  int64_t rank(int64_t tokens) const override {
+    return softmax_ || config().causal ? tokens : rank_;
   }
-  Work work(int64_t queries, int64_t) const override {
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double N = number(queries), D = number(config().head_dim), r = number(rank_),
-                 H = number(config().heads), size = number(size_of(parameter_dtype()));
+  Work work(int64_t queries, int64_t keys) const override {
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double r = static_cast<double>(rank_), block = static_cast<double>(scan_block);
     if (softmax_)
-      return H * Work{{2 * N * N * (r + D), N * N}, {4 * N * N * (r + D)}, size * 2 * N * N};
-    double numbers = r * D;
-    if (config().causal) {
-      numbers *= std::ceil(N / (4 * number(scan_block)));
-    }
-    return H * Work{{4 * N * r * D}, {8 * N * r * D}, size * numbers};
+      return H * Work{{2 * N * N * (r + D), N * N}, {4 * N * N * (r + D)}, bytes * 2 * N * N};
+    const double states = config().causal ? std::ceil(N / (4 * block)) : 1;
+    return H * Work{{4 * N * r * D}, {8 * N * r * D}, bytes * r * D * states};
   }
 
  private:

@@ -67,12 +67,8 @@ class Mamba2 final : public ScanAttention {
   std::optional<nn::Parameter> skip_;  // (H)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void mamba2_limits(Findings& f) {
   const OptionSet options{{"skip", false}, {"norm", false}, {"gate", false}};
@@ -102,7 +98,6 @@ void mamba2_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec mamba2_variant() {
   return make_spec<Mamba2Options, Mamba2>(
@@ -112,7 +107,7 @@ Spec mamba2_variant() {
        .evidence = {{"state-space-weights",
                      "the decays between two tokens times the step of the earlier one; with "
                      "constant steps it is retnet",
-                     conformance::mamba2_limits}}});
+                     mamba2_limits}}});
 }
 
 }  // namespace longhand::attention

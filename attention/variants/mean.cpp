@@ -57,10 +57,7 @@ class Mean final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<MeanDecoder>(config().heads);
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (config().causal || tokens == 1) return {};
-    return 1;
-  }
+  int64_t rank(int64_t tokens) const override { return config().causal ? tokens : 1; }
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double sums = (config().causal ? N : 1) * H * D, flops = M * H * D + sums;
@@ -97,12 +94,8 @@ class Mean final : public Variant {
   }
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void controls(Findings& f) {
   has_weights(f, "mean: equal weights", "mean", {},
@@ -116,14 +109,13 @@ void controls(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec mean_variant() {
   return make_spec<MeanOptions, Mean>(
       {.summary = "the mean of all values: uniform attention, a control",
        .paper = "-",
        .evidence = {{"weights", "mean: equal over all visible tokens; none: the token itself only",
-                     conformance::controls}}});
+                     controls}}});
 }
 
 }  // namespace longhand::attention

@@ -35,6 +35,7 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
+#include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/joined_softmax.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -108,18 +109,11 @@ struct NystromOptions {
 class Nystrom final : public Variant {
  public:
   Nystrom(const nn::Scope& scope_, const Config& config, const NystromOptions& options)
-      : Variant(scope_, config),
-        landmarks_(options.landmarks),
-        kind_(options.landmark_kind),
-        pinv_(options.pinv),
-        exact_below_(options.exact_below),
-        iterations_(options.pinv_iterations),
-        kmeans_steps_(options.kmeans_steps),
-        ridge_(options.ridge) {
-    if (kind_ == "random")
+      : Variant(scope_, config), options_(options) {
+    if (options_.landmark_kind == "random")
       random_state_.emplace(scope("random_state"), state_tensor(init_random().fork("landmarks")));
-    if (kind_ == "learned") {
-      const Shape shape{config.heads, landmarks_, config.head_dim};
+    if (options_.landmark_kind == "learned") {
+      const Shape shape{config.heads, options_.landmarks, config.head_dim};
       query_landmarks_.emplace(scope("query_landmarks"), shape, nn::init::normal(1));
       key_landmarks_.emplace(scope("key_landmarks"), shape, nn::init::normal(1));
     }
@@ -129,70 +123,60 @@ class Nystrom final : public Variant {
   }
 
   std::string algorithm(int64_t tokens) const override {
-    if (tokens > exact_below_) return {};
-    return concat_message("softmax: ", tokens, " tokens are at most ", exact_below_,
-                          exact_below_ == landmarks_ ? " landmarks" : "");
+    if (tokens > options_.exact_below) return {};
+    return concat_message("softmax: ", tokens, " tokens are at most ", options_.exact_below,
+                          options_.exact_below == options_.landmarks ? " landmarks" : "");
   }
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (conv_ || tokens <= exact_below_ || tokens <= landmarks_) return {};
-    return landmarks_;
+  int64_t rank(int64_t tokens) const override {
+    return conv_ || tokens <= options_.exact_below ? tokens : options_.landmarks;
   }
   // Counts F, G, G V and F Z (G V), the iterations for Z, and the convolution; the backward pass
   // has two products for each, and computes the exponentials of F and G again.
   Work work(int64_t queries, int64_t) const override {
-    const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double N = number(queries), H = number(config().heads), D = number(config().head_dim),
-                 m = number(query_landmarks_ ? landmarks_ : std::min(landmarks_, queries)),
-                 size = number(size_of(parameter_dtype()));
-    const double conv = conv_ ? 2 * N * D * number(conv_->size(1)) : 0;
-    if (queries <= exact_below_)
-      return H * Work{{4 * N * N * D + conv, N * N}, {10 * N * N * D + 2 * conv, N * N}, size * N};
-    const double inverse = pinv_ == "iterative" ? 8 * number(iterations_) : 26;
+    const auto [N, M, H, D, bytes] = sizes(queries, queries);
+    const double m = static_cast<double>(count_of(queries)),
+                 conv = conv_ ? 2 * N * D * static_cast<double>(conv_->size(1)) : 0;
+    if (queries <= options_.exact_below)
+      return H * Work{{4 * N * N * D + conv, N * N}, {10 * N * N * D + 2 * conv, N * N}, bytes * N};
+    const double inverse =
+        options_.pinv == "iterative" ? 8 * static_cast<double>(options_.pinv_iterations) : 26;
     const double flops = 8 * N * m * D + inverse * m * m * m + conv;
     const double exponentials = 2 * N * m + m * m;
     double numbers = N + 4 * m * m + 4 * m * D;
-    if (kind_ != "mean" && !query_landmarks_) numbers += (kind_ == "kmeans" ? 2 : 1 / H) * N * m;
-    return H * Work{{flops, exponentials}, {2 * flops, exponentials}, size * numbers};
+    const std::string& kind = options_.landmark_kind;
+    if (kind != "mean" && kind != "learned") numbers += (kind == "kmeans" ? 2 : 1 / H) * N * m;
+    return H * Work{{flops, exponentials}, {2 * flops, exponentials}, bytes * numbers};
   }
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
-    check<ShapeError>(k.size(1) == N, "nystrom: expected as many queries as keys, got ", N,
-                      " queries and ", k.size(1), " keys");
     const int64_t all_tokens = pass.all_tokens(N);
     // Without padding all samples have the same segments: one row represents them.
-    const std::vector<int32_t> lengths =
-        mask.lengths.defined() ? mask.lengths.to_vector<int32_t>()
-                               : std::vector<int32_t>{static_cast<int32_t>(all_tokens)};
+    const std::vector<int32_t> lengths = sample_lengths(mask.lengths, all_tokens);
     Tensor few = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, 1, 1}, DType::u8);
     int64_t exact = 0;
     for (size_t b = 0; b < lengths.size(); ++b)
-      exact += few.data<uint8_t>()[b] = lengths[b] <= exact_below_;
+      exact += few.data<uint8_t>()[b] = lengths[b] <= options_.exact_below;
     const bool all = exact == static_cast<int64_t>(lengths.size());
 
     Variable out;
     if (!all) out = through_landmarks(inputs, mask, lengths, pass);
     if (exact) {
       // Later tokens are padding in these samples; the results of the others are not used.
-      const int64_t n = std::min(all_tokens, exact_below_);
-      Tensor few_keys;
-      if (mask.lengths.defined()) {
-        few_keys = mask.lengths.clone();
-        for (int64_t b = 0; b < B; ++b)
-          few_keys.data<int32_t>()[b] = std::min(lengths[b], static_cast<int32_t>(n));
-      }
+      const int64_t n = std::min(all_tokens, options_.exact_below);
+      const SoftmaxAttentionOptions few_only{.key_lengths = lengths_from(mask.lengths, 0, n)};
       Variable first;
       if (pass.join) {
         const Variable both = first_tokens(concat({k, v}, 2), n, pass);
-        first = attention_to(slice(both, 2, 0, H), slice(both, 2, H, 2 * H), q, few_keys);
+        first = softmax_attention(q, slice(both, 2, 0, H), slice(both, 2, H, 2 * H), few_only);
       } else {
         first = Variable(Tensor::zeros({B, N - n, H, D}, q.dtype()));
         if (n > 0)
           first = concat(
-              {attention_to(slice(k, 1, 0, n), slice(v, 1, 0, n), slice(q, 1, 0, n), few_keys),
+              {softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n), slice(v, 1, 0, n), few_only),
                first},
               1);
       }
@@ -214,14 +198,6 @@ class Nystrom final : public Variant {
     return softmax(masked_scores(matmul(q, transpose(k, 2, 3), tau), false, lengths));
   }
 
-  // Returns softmax(τ q kᵀ) v of (B, N, H, D) without storing the N x M weights.
-  static Variable attention_to(const Variable& k, const Variable& v, const Variable& q,
-                               const Tensor& lengths) {
-    SoftmaxAttentionOptions options;
-    options.key_lengths = lengths;
-    return softmax_attention(q, k, v, options);
-  }
-
   // The first n tokens of all sequences, of which x (B, N, …) has some: each part adds its own.
   static Variable first_tokens(const Variable& x, int64_t n, const nn::Pass& pass) {
     const int64_t begin = std::min(pass.tokens.first, n), own = std::min(x.size(1), n - begin);
@@ -231,11 +207,15 @@ class Nystrom final : public Variant {
     return pass.join->sum(concat({zeros(begin), slice(x, 1, 0, own), zeros(n - begin - own)}, 1));
   }
 
+  // How many landmarks a sequence has.
+  int64_t count_of(int64_t tokens) const {
+    return query_landmarks_ ? options_.landmarks : std::min(options_.landmarks, tokens);
+  }
+
   Variable through_landmarks(const Inputs& inputs, const Mask& mask,
                              const std::vector<int32_t>& lengths, const nn::Pass& pass) {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const int64_t N = pass.all_tokens(q.size(1)),
-                  m = query_landmarks_ ? landmarks_ : std::min(landmarks_, N);
+    const int64_t N = pass.all_tokens(q.size(1)), m = count_of(N);
     // An empty sample has one landmark, which is 0.
     const std::vector<int32_t> counts = landmark_counts(lengths, m);
     Tensor landmarks;  // landmarks of each sample, if not m for all
@@ -249,19 +229,21 @@ class Nystrom final : public Variant {
       Qm = parameters(*query_landmarks_), Km = parameters(*key_landmarks_);
     } else if (pass.join) {
       const int64_t H = q.size(2);
-      const Variable both = joined_landmarks(concat({q, k}, 2), lengths, counts, m, pass);
+      const Variable both = landmarks_of(concat({q, k}, 2), lengths, counts, m, pass);
       Qm = slice(both, 2, 0, H), Km = slice(both, 2, H, 2 * H);
     } else {
-      Qm = landmarks_of(q, lengths, counts, m), Km = landmarks_of(k, lengths, counts, m);
+      Qm = landmarks_of(q, lengths, counts, m, pass);
+      Km = landmarks_of(k, lengths, counts, m, pass);
     }
     // In double precision for the SVD: the inverse of a nearly singular A multiplies its errors.
-    const DType exact = pinv_ == "svd" ? DType::f64 : q.dtype();
+    const DType exact = options_.pinv == "svd" ? DType::f64 : q.dtype();
     Variable A =
         weights(cast(transpose(Qm, 1, 2), exact), cast(transpose(Km, 1, 2), exact), landmarks);
     if (landmarks) A = where(real_tokens(landmarks, m).transpose(1, 2), A, 0.0);
-    const Variable inverse = pinv_ == "svd"     ? pinv(A, noise(m, q.dtype()))
-                             : pinv_ == "ridge" ? ridge_inverse(A, ridge_)
-                                                : iterated_inverse(A, iterations_);
+    const Variable inverse = options_.pinv == "svd" ? pinv(A, noise(m, q.dtype()))
+                             : options_.pinv == "ridge"
+                                 ? ridge_inverse(A, options_.ridge)
+                                 : iterated_inverse(A, options_.pinv_iterations);
     first_.set({A.value().select(0, 0).clone(), inverse.value().select(0, 0).clone()});
     const Variable Z = cast(inverse, q.dtype());
     if (query_landmarks_) {
@@ -272,27 +254,24 @@ class Nystrom final : public Variant {
     const Tensor keys = lengths_from(mask.lengths, pass.tokens.first, k.size(1));
     const Variable GV =
         joined_softmax_attention(Qm, k, v, {.key_lengths = keys}, pass.join);  // (B, m, H, D)
-    return attention_to(Km, transpose(matmul(Z, transpose(GV, 1, 2)), 1, 2), q, landmarks);
+    return softmax_attention(q, Km, transpose(matmul(Z, transpose(GV, 1, 2)), 1, 2),
+                             {.key_lengths = landmarks});
   }
 
-  // Returns the landmarks (B, m, H, D) of x (B, N, H, D).
+  // Returns the landmarks (B, m, H, D) of all tokens, of which the pass has x (B, n, H, D).
   Variable landmarks_of(const Variable& x, const std::vector<int32_t>& lengths,
-                        const std::vector<int32_t>& counts, int64_t m) const {
-    if (kind_ == "mean") return segment_means(x, lengths, counts, m);
-    const Tensor W = kind_ == "kmeans" ? cluster(x.value(), lengths, counts, m, kmeans_steps_).means
-                                       : selection(lengths, counts, m, 0, x.size(1), x.dtype());
-    return transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2);
-  }
-
-  // The same of all tokens, of which the pass has x (B, n, H, D).
-  Variable joined_landmarks(const Variable& x, const std::vector<int32_t>& lengths,
-                            const std::vector<int32_t>& counts, int64_t m,
-                            const nn::Pass& pass) const {
-    const int64_t n = x.size(1);
-    const Tensor own = kind_ == "mean"
-                           ? segment_weights(lengths, counts, m, pass.tokens.first, n, x.dtype())
-                           : selection(lengths, counts, m, pass.tokens.first, n, x.dtype());
-    return pass.join->sum(transpose(matmul(Variable(own), transpose(x, 1, 2)), 1, 2));
+                        const std::vector<int32_t>& counts, int64_t m, const nn::Pass& pass) const {
+    const std::string& kind = options_.landmark_kind;
+    if (kind == "mean" && !pass.join) return segment_means(x, lengths, counts, m);
+    const int64_t first = pass.tokens.first, n = x.size(1);
+    Tensor W;
+    if (kind == "kmeans")
+      W = cluster(x.value(), lengths, counts, m, options_.kmeans_steps).means;
+    else if (kind == "mean")
+      W = segment_weights(lengths, counts, m, first, n, x.dtype());
+    else
+      W = selection(lengths, counts, m, first, n, x.dtype());
+    return sum_of_parts(transpose(matmul(Variable(W), transpose(x, 1, 2)), 1, 2), pass.join);
   }
 
   // Returns W (samples, 1, m, tokens), which selects single tokens out of those from `first` on.
@@ -303,13 +282,10 @@ class Nystrom final : public Variant {
       for (size_t b = 0; b < lengths.size(); ++b) {
         T* row = W.data<T>() + static_cast<int64_t>(b) * m * tokens;
         if (lengths[b] == 0) continue;
-        const std::vector<int64_t> begin = segments(lengths[b], counts[b]);
-        const std::vector<int64_t> drawn =
-            random_state_ ? draw(lengths[b], counts[b]) : std::vector<int64_t>();
+        const std::vector<int64_t> chosen =
+            random_state_ ? draw(lengths[b], counts[b]) : segments(lengths[b], counts[b]);
         for (int64_t i = 0; i < counts[b]; ++i, row += tokens)
-          if (const int64_t at = (drawn.empty() ? begin[i] : drawn[i]) - first;
-              at >= 0 && at < tokens)
-            row[at] = 1;
+          if (const int64_t at = chosen[i] - first; at >= 0 && at < tokens) row[at] = 1;
       }
     });
     return W;
@@ -339,22 +315,14 @@ class Nystrom final : public Variant {
     return {{"pinv_residual", std::sqrt(max(ratio, 0).value().item())}};
   }
 
-  int64_t landmarks_;
-  std::string kind_, pinv_;
-  int64_t exact_below_;
-  int64_t iterations_, kmeans_steps_;
-  double ridge_;
+  NystromOptions options_;
   std::optional<nn::Buffer> random_state_;                        // (2) i64, generator state
   std::optional<nn::Parameter> query_landmarks_, key_landmarks_;  // (H, m, D)
   std::optional<nn::Parameter> conv_;                             // (H, conv_kernel)
   Latest<std::pair<Tensor, Tensor>> first_;                       // A and Z (H, m, m)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
+using namespace conformance;
 using namespace sizes;
 
 void nystrom_limits(Findings& f) {
@@ -374,29 +342,23 @@ void nystrom_limits(Findings& f) {
   }
   x.k = x.q;
   equal(f, "m = N, pseudo-inverse by SVD and softmax", *with({{"pinv", "svd"}}), *softmax, 1e-9, x);
-  const double error =
-      distance(forward(*with({{"pinv", "svd"}}), x.q, x.k, x.v), forward(*softmax, x.q, x.k, x.v));
-  f.expect(error <= 1e-12, "m = N, SVD: the result differs from softmax by ", error);
+  const Tensor exact = forward(*softmax, x);
+  near(f, "m = N, SVD and softmax", forward(*with({{"pinv", "svd"}}), x), exact, 1e-12);
   double before = 1e300;
   for (const int64_t iterations : {6, 10, 20}) {
-    const double d = distance(forward(*with({{"pinv_iterations", iterations}}), x.q, x.k, x.v),
-                              forward(*softmax, x.q, x.k, x.v));
+    const double d = distance(forward(*with({{"pinv_iterations", iterations}}), x), exact);
     f.measured(iterations, " iterations to ", d);
     f.expect(d < before || d <= 1e-14, iterations, " iterations have the error ", d,
              ", fewer have ", before);
     before = d;
   }
   f.expect(before <= 1e-6, "after 20 iterations the result differs from softmax by ", before);
-  // Learned landmarks that are the tokens.
   const auto learned = with({{"pinv", "svd"}, {"landmark_kind", "learned"}});
   const Tensor tokens = one(x.q, 0, N), values = one(x.v, 0, N);
   const Tensor landmarks = tokens.squeeze(0).transpose(0, 1).contiguous();
   set(*learned, {{"query_landmarks", landmarks}, {"key_landmarks", landmarks}});
-  const double at_tokens = distance(forward(*learned, tokens, tokens, values),
-                                    forward(*softmax, tokens, tokens, values));
-  f.measured("learned landmarks at the tokens to ", at_tokens);
-  f.expect(at_tokens <= 1e-12, "with learned landmarks at the tokens the result differs by ",
-           at_tokens);
+  equal(f, "learned landmarks at the tokens", forward(*learned, tokens, tokens, values),
+        forward(*softmax, tokens, tokens, values), 1e-12);
   // Exact attention for few tokens is reported.
   f.expect(!make_variant("nystrom", {{"landmarks", N}}, made())->algorithm(N).empty() &&
                with({})->algorithm(N).empty(),
@@ -404,7 +366,6 @@ void nystrom_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec nystrom_variant() {
   return make_spec<NystromOptions, Nystrom>(
@@ -421,7 +382,7 @@ Spec nystrom_variant() {
            {"limits",
             "m = N gives softmax, by SVD and after 20 iterations, also with learned landmarks "
             "set to the tokens; exact attention is reported",
-            conformance::nystrom_limits}}});
+            nystrom_limits}}});
 }
 
 }  // namespace longhand::attention

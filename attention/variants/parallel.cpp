@@ -59,15 +59,15 @@ std::vector<Part> parts_of(std::string_view text) {
     const size_t open = each.find('(');
     const bool closed = open == std::string_view::npos || each.back() == ')';
     Part& part = parts.emplace_back(Part{std::string(trimmed(each.substr(0, open)))});
-    check<ConfigError>(closed && !part.name.empty(), "\"", each,
+    check<ConfigError>(closed && !part.name.empty(), "attention.parts: \"", each,
                        "\": expected a variant, or a variant with options in parentheses, such as "
                        "window(window=16)");
     if (open == std::string_view::npos) continue;
     for (const std::string_view option :
          split(each.substr(open + 1, each.size() - open - 2), ',')) {
       const size_t equals = option.find('=');
-      check<ConfigError>(equals != std::string_view::npos && equals > 0, "\"", option,
-                         "\": expected an option and its value, such as window=16");
+      check<ConfigError>(equals != std::string_view::npos && equals > 0, "attention.parts: \"",
+                         option, "\": expected an option and its value, such as window=16");
       part.options.set(std::string(trimmed(option.substr(0, equals))),
                        value_of(trimmed(option.substr(equals + 1))));
     }
@@ -110,12 +110,7 @@ struct ParallelOptions {
   /// The configurations of the parts. Outside of a model (Config::layers = 0) there may be fewer
   /// heads than parts: the first parts then have one each, and the others are left out.
   std::vector<Config> configs() const {
-    std::vector<Part> list;
-    try {
-      list = parts_of(parts);
-    } catch (const ConfigError& error) {
-      throw ConfigError(concat_message("attention.parts: ", error.what()));
-    }
+    const std::vector<Part> list = parts_of(parts);
     const std::vector<int64_t> counts = heads_of(static_cast<int64_t>(list.size()));
     std::vector<Config> out;
     for (size_t i = 0; i < list.size(); ++i) {
@@ -142,22 +137,15 @@ struct ParallelOptions {
                      .memory = "sum of the parts"};
     for (const Config& part : configs()) {
       const Capabilities can = attention::capabilities(part.name, part);
-      all.exact = all.exact && can.exact;
-      all.random = all.random || can.random;
-      all.averages = all.averages && can.averages;
-      all.linear = all.linear && can.linear;
-      all.separate_queries = all.separate_queries && can.separate_queries;
-      all.positional = all.positional || can.positional;
-      all.signed_weights = all.signed_weights || can.signed_weights;
       if (all.causal && !can.causal) all.causal_reason = part.name + ": " + can.causal_reason;
-      all.causal = all.causal && can.causal;
-      all.causal_only = all.causal_only || can.causal_only;
-      all.decodes = all.decodes && can.decodes;
-      all.uses_queries_and_keys = all.uses_queries_and_keys || can.uses_queries_and_keys;
-      all.uses_keys = all.uses_keys || can.uses_keys;
-      all.cross_lengths = all.cross_lengths && can.cross_lengths;
-      all.fixed_length = all.fixed_length || can.fixed_length;
-      all.uses_x = all.uses_x || can.uses_x;
+      using C = Capabilities;
+      for (bool C::*const of_all : {&C::exact, &C::averages, &C::linear, &C::separate_queries,
+                                    &C::causal, &C::decodes, &C::cross_lengths})
+        all.*of_all = all.*of_all && can.*of_all;
+      for (bool C::*const of_any :
+           {&C::random, &C::positional, &C::signed_weights, &C::causal_only,
+            &C::uses_queries_and_keys, &C::uses_keys, &C::fixed_length, &C::uses_x})
+        all.*of_any = all.*of_any || can.*of_any;
       if (can.state != "-") all.state = can.state;
     }
     return all;
@@ -213,6 +201,11 @@ class ParallelDecoder final : public Decoder {
     for (const auto& part : parts_) sum += part->bytes();
     return sum;
   }
+  int64_t bytes_after(int64_t tokens) const override {
+    int64_t sum = 0;
+    for (const auto& part : parts_) sum += part->bytes_after(tokens);
+    return sum;
+  }
 
  private:
   int64_t heads_;
@@ -245,23 +238,9 @@ class Parallel final : public Variant {
     for (const auto& part : parts_) decoders.push_back(part->decoder(batch));
     return std::make_unique<ParallelDecoder>(config().heads, std::move(decoders), counts_);
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    int64_t sum = 0;
-    for (const auto& part : parts_) sum += part->state_bytes(tokens);
-    return sum;
-  }
   Work work(int64_t queries, int64_t keys) const override {
     Work sum;
-    for (const auto& part : parts_) {
-      const Work one = part->work(queries, keys);
-      const auto add = [](Work::Counts& to, const Work::Counts& more) {
-        to.flops += more.flops;
-        to.exponentials += more.exponentials;
-      };
-      add(sum.forward, one.forward);
-      add(sum.backward, one.backward);
-      sum.bytes += one.bytes;
-    }
+    for (const auto& part : parts_) sum = sum + part->work(queries, keys);
     return sum;
   }
   std::string algorithm(int64_t tokens) const override {
@@ -301,9 +280,10 @@ class Parallel final : public Variant {
   std::vector<std::string> names_;
 };
 
+using namespace conformance;
+
 // Parts of one variant are that variant.
-void same_parts(conformance::Findings& f) {
-  using namespace conformance;
+void same_parts(Findings& f) {
   for (const bool causal : {false, true})
     for (const char* const name : {"softmax", "linear", "none"}) {
       const Made made{.heads = 4, .causal = causal};

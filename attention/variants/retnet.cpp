@@ -62,12 +62,8 @@ class Retnet final : public ScanAttention {
   Tensor decays_;  // (H): log γ
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void retention_weights(Findings& f) {
   const Sample x;
@@ -94,7 +90,6 @@ void retention_weights(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec retnet_variant() {
   return make_spec<RetnetOptions, Retnet>(
@@ -103,7 +98,7 @@ Spec retnet_variant() {
        .cases = {{}, {{"fastest", 1}, {"norm", false}, {"gate", false}}},
        .evidence = {{"retention-weights",
                      "γ^(i-j) q·k / sqrt(D), without norm and gate; without a decay, q·k / sqrt(D)",
-                     conformance::retention_weights}}});
+                     retention_weights}}});
 }
 
 }  // namespace longhand::attention

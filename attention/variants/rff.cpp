@@ -121,12 +121,8 @@ struct Rff final : FeatureAttention {
         }) {}
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void rff_limits(Findings& f) {
   const OptionSet options{{"features", 32}, {"kernel", "gaussian"}};
@@ -202,7 +198,6 @@ void trigonometric_large(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec rff_variant() {
   return make_spec<RffOptions, Rff>(
@@ -216,15 +211,14 @@ Spec rff_variant() {
                  {{"features", 20}, {"kernel", "rfa"}, {"gate", true}, {"guard", "clamp"}}},
        .evidence = {{"gaussian-kernel",
                      "W = 0 gives uniform attention; many features, the Gaussian kernel",
-                     conformance::rff_limits},
+                     rff_limits},
                     {"rfa-gates",
                      "a gate that keeps nothing gives v; one that keeps all, rfa without it",
-                     conformance::rfa_gates},
-                    {"trigonometric-rate", "the error decreases as m^-0.5",
-                     conformance::trigonometric_rate},
-                    {"phase-rate", "the same for cosines with a phase", conformance::phase_rate},
+                     rfa_gates},
+                    {"trigonometric-rate", "the error decreases as m^-0.5", trigonometric_rate},
+                    {"phase-rate", "the same for cosines with a phase", phase_rate},
                     {"trigonometric-large", "the error also decreases with m at larger norms",
-                     conformance::trigonometric_large}},
+                     trigonometric_large}},
        .rate = -0.5});
 }
 

@@ -64,7 +64,6 @@ class Scatterbrain final : public FeatureAttention {
         scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
-  int64_t state_bytes(int64_t) const override;
 
   // Also counts the pairs in the window, and the scans of both directions.
   Work work(int64_t queries, int64_t keys) const override {
@@ -78,8 +77,8 @@ class Scatterbrain final : public FeatureAttention {
             {far.backward.flops + 10 * pairs * D, far.backward.exponentials + pairs},
             far.bytes};
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    return window_ > 0 ? std::optional<int64_t>() : FeatureAttention::rank(tokens);
+  int64_t rank(int64_t tokens) const override {
+    return window_ > 0 ? tokens : FeatureAttention::rank(tokens);
   }
   std::string algorithm(int64_t tokens) const override {
     if (tokens > window_) return {};
@@ -225,17 +224,9 @@ std::unique_ptr<Decoder> Scatterbrain::make_decoder(int64_t batch) const {
   if (window_ == 0) return FeatureAttention::make_decoder(batch);
   return std::make_unique<ScatterbrainDecoder>(*this, config(), parameter_dtype(), batch);
 }
-int64_t Scatterbrain::state_bytes(int64_t tokens) const {
-  if (window_ == 0 || !decodes()) return FeatureAttention::state_bytes(tokens);
-  return make_decoder(1)->bytes();
-}
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 // The features are those of the same state.
 void scatterbrain_limits(Findings& f) {
@@ -268,7 +259,6 @@ void scatterbrain_rate(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec scatterbrain_variant() {
   return make_spec<ScatterbrainOptions, Scatterbrain>(
@@ -281,10 +271,9 @@ Spec scatterbrain_variant() {
                   {"draw", "givens"},
                   {"norm", "sqrt_d"},
                   {"redraw_interval", 1}}},
-       .evidence = {{"limits", "a window of N gives softmax; a window of 0, performer",
-                     conformance::scatterbrain_limits},
-                    {"rate", "the error decreases as m^-0.5, and with the window",
-                     conformance::scatterbrain_rate}}});
+       .evidence = {
+           {"limits", "a window of N gives softmax; a window of 0, performer", scatterbrain_limits},
+           {"rate", "the error decreases as m^-0.5, and with the window", scatterbrain_rate}}});
 }
 
 }  // namespace longhand::attention

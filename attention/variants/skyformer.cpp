@@ -82,21 +82,15 @@ class Skyformer final : public Variant {
 
   // Counts κ(Q, L), κ(L, K) and κ(L, L), the iterations for the inverse, and products with V.
   Work work(int64_t queries, int64_t keys) const override {
-    const double N = static_cast<double>(queries), M = static_cast<double>(keys);
-    const double D = static_cast<double>(config().head_dim), d = static_cast<double>(landmarks_);
-    const double solve = static_cast<double>(iterative_ ? 8 * iterations_ : 30);
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double d = static_cast<double>(landmarks_),
+                 solve = static_cast<double>(iterative_ ? 8 * iterations_ : 30);
     const double flops = (N + M + d) * 4 * d * D + solve * d * d * d;
     const double numbers = (N + M) * d + 4 * d * d;
-    return static_cast<double>(config().heads) *
-           Work{{flops, (N + M + d) * d},
-                {2 * flops},
-                numbers * static_cast<double>(size_of(parameter_dtype()))};
+    return H * Work{{flops, (N + M + d) * d}, {2 * flops}, numbers * bytes};
   }
 
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (landmarks_ >= tokens) return {};
-    return landmarks_;
-  }
+  int64_t rank(int64_t) const override { return landmarks_; }
 
   std::string algorithm(int64_t tokens) const override {
     if (landmarks_ / 2 < tokens) return {};
@@ -190,12 +184,8 @@ class Skyformer final : public Variant {
   nn::Buffer random_state_, redraws_, steps_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 // If all 2N rows are landmarks and gamma is 0, the approximation is exact.
 void skyformer_limits(Findings& f) {
@@ -206,7 +196,6 @@ void skyformer_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec skyformer_variant() {
   return make_spec<SkyformerOptions, Skyformer>(
@@ -214,8 +203,7 @@ Spec skyformer_variant() {
        .paper = "Chen et al. 2021, arXiv 2111.00035",
        .cases = {{{"landmarks", 8}},
                  {{"landmarks", 8}, {"inverse", "exact"}, {"redraw_interval", 2}, {"sigma", 1.5}}},
-       .evidence = {{"limits", "all rows as landmarks give the exact kernel",
-                     conformance::skyformer_limits}}});
+       .evidence = {{"limits", "all rows as landmarks give the exact kernel", skyformer_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -11,6 +11,7 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
@@ -72,15 +73,11 @@ class Softmax final : public Variant {
     return make_cache_decoder(batch, config(),
                               {.scale = scale_, .window = window_, .slopes = slopes_});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
-  }
 
   // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
   // exponentials again, which is cheaper than storing them.
   Work work(int64_t queries, int64_t keys) const override {
-    const double H = static_cast<double>(config().heads), N = static_cast<double>(queries),
-                 M = static_cast<double>(keys), D = static_cast<double>(config().head_dim);
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
     if (!tiled_) return H * Work{{4 * N * M * D, N * M}, {8 * N * M * D}, 8 * N * M};
     double seen = M;  // keys of a query, on average
     if (window_) seen = std::min(seen, 2 * static_cast<double>(window_) - 1);
@@ -113,15 +110,15 @@ class Softmax final : public Variant {
                                 .key_lengths = mask.lengths,
                                 .query_lengths = mask.lengths,
                                 .slopes = slopes,
-                                .dropout = drop.p,
-                                .generator = drop.generator,
-                                .heads = drop.section,
+                                .dropout = drop,
                                 .join = pass.join});
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
     if (!slopes.empty()) scores = scores + Variable(distances(slopes, N, q.dtype()));
     if (mask.bias.defined()) scores = scores + mask.bias;
-    scores = masked_scores(visible(mask.lengths, q.size(0), N, M), scores);
+    const Tensor seen = definitions::visible(
+        N, M, {.causal = config().causal, .lengths = mask.lengths, .window = window_ - 1});
+    scores = masked_scores(seen, scores);
     if (mask.keep.defined()) scores = masked_scores(mask.keep, scores);
     const Variable weights = dropped(softmax(scores), drop);
     return permute(matmul(weights, permute(v, {0, 2, 1, 3})), {0, 2, 1, 3});
@@ -141,21 +138,6 @@ class Softmax final : public Variant {
     return bias;
   }
 
-  // Returns (B or 1, 1, N, M) u8: 1 where lengths, window and causality leave a key visible.
-  Tensor visible(const Tensor& lengths, int64_t batch, int64_t n, int64_t m) const {
-    std::vector<int32_t> ends(1, static_cast<int32_t>(m));
-    if (lengths.defined()) ends = lengths.to_vector<int32_t>();
-    Tensor keep = Tensor::empty({lengths.defined() ? batch : 1, 1, n, m}, DType::u8);
-    if (is_dry()) return keep;
-    uint8_t* out = keep.data<uint8_t>();
-    for (const int32_t end : ends)
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t j = 0; j < m; ++j)
-          *out++ =
-              j < end && (!config().causal || j <= i) && (!window_ || std::abs(i - j) < window_);
-    return keep;
-  }
-
   bool tiled_;
   double scale_;
   int64_t window_;
@@ -163,17 +145,11 @@ class Softmax final : public Variant {
   double dropout_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void softmax_tiled(Findings& f) {
-  const Shape shape{2, 203, H, D};  // more than a tile
-  const Sample x{normal(shape, 1, DType::f64, 1), normal(shape, 2, DType::f64, 1),
-                 normal(shape, 3, DType::f64, 1), normal(shape, 4)};
+  const Sample x = sample({2, 203, H, D}, DType::f64, 1, 1);  // more than a tile
   for (const bool causal : {false, true})
     for (OptionSet options :
          {OptionSet{}, OptionSet{{"window", 60}, {"bias", "alibi"}, {"scale", 0.3}}}) {
@@ -185,7 +161,6 @@ void softmax_tiled(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec softmax_variant() {
   return make_spec<SoftmaxOptions, Softmax>(
@@ -196,7 +171,7 @@ Spec softmax_variant() {
                  {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}, {"dropout", 0.3}},
                  {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}}},
        .evidence = {{"tiled", "tiled and naive give the same results and gradients",
-                     conformance::softmax_tiled}},
+                     softmax_tiled}},
        .alibi = true});
 }
 

@@ -14,7 +14,6 @@
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/low_rank.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -71,20 +70,15 @@ class SvdAttention final : public Variant {
     if (rule_.energy > 0 || tokens > rule_.rank) return {};
     return concat_message("softmax: the rank of ", tokens, " tokens is at most ", rule_.rank);
   }
-  std::optional<int64_t> rank(int64_t tokens) const override {
-    if (rule_.energy > 0 || rule_.rank >= tokens) return {};
-    return rule_.rank;
-  }
+  int64_t rank(int64_t tokens) const override { return rule_.energy > 0 ? tokens : rule_.rank; }
   Work work(int64_t queries, int64_t keys) const override {
-    const auto N = static_cast<double>(queries), M = static_cast<double>(keys),
-               H = static_cast<double>(config().heads), D = static_cast<double>(config().head_dim);
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double least = std::min(N, M), most = std::max(N, M);
     // A decomposition takes about 6 m n² + 20 n³ for m >= n (Golub & Van Loan); it is done in f64.
     const double svd = 6 * most * least * least + 20 * least * least * least;
-    return H *
-           Work{{4 * N * M * D + svd, N * M},
-                {8 * N * M * D + 4 * most * least * least},
-                3 * N * M * static_cast<double>(size_of(parameter_dtype())) + (N + M) * least * 8};
+    return H * Work{{4 * N * M * D + svd, N * M},
+                    {8 * N * M * D + 4 * most * least * least},
+                    3 * N * M * bytes + (N + M) * least * 8};
   }
 
  private:
@@ -113,17 +107,8 @@ class SvdAttention final : public Variant {
                        return w > 0.5 && !(renormalize_ && std::abs(cut) <= 1e-6);
                      });
     }
-    if (mask.lengths.defined()) attends = both(attends, mask.lengths);
     if (renormalize_) out = out / where(attends, sums, 1.0);
     return transpose(where(attends, out, 0.0), 1, 2);
-  }
-
-  // Returns `attends` (B, H, N, 1), cleared for queries at padding.
-  static Tensor both(const Tensor& attends, const Tensor& lengths) {
-    Tensor out = attends.clone();
-    for (int64_t b = 0; b < out.size(0); ++b)
-      out.select(0, b).slice(1, lengths.data<int32_t>()[b], out.size(2)).fill(0);
-    return out;
   }
 
   struct Means {
@@ -143,12 +128,8 @@ class SvdAttention final : public Variant {
   Latest<Means> means_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void svd_limits(Findings& f) {
   const Sample x;
@@ -175,7 +156,6 @@ void svd_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec svd_variant() {
   return make_spec<SvdOptions, SvdAttention>(
@@ -186,7 +166,7 @@ Spec svd_variant() {
                  {{"rank", 3}, {"renormalize", true}, {"gradient", "exact"}}},
        .evidence = {{"eckart-young",
                      "r = N gives softmax; the error is that of the singular values left out",
-                     conformance::svd_limits}}});
+                     svd_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -83,10 +83,6 @@ class Synthesizer final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<ValueDecoder>(*this);
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    if (!decodes()) return 0;
-    return tokens * config().kv_heads * config().head_dim * size_of(parameter_dtype());
-  }
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     if (scores_) return H * Work{{2 * N * M * D, N * M}, {4 * N * M * D}, 2 * N * M * bytes};
@@ -119,6 +115,7 @@ class Synthesizer final : public Variant {
     int64_t bytes() const override {
       return values_.defined() ? values_.value().numel() * size_of(values_.dtype()) : 0;
     }
+    int64_t bytes_after(int64_t tokens) const override { return bytes() / tokens_ * tokens; }
 
    private:
     const Synthesizer& variant_;
@@ -172,9 +169,7 @@ class Synthesizer final : public Variant {
                                             .key_lengths = mask.lengths,
                                             .query_lengths = mask.lengths,
                                             .key_bias = broadcast_to(b, {B, N, H}),
-                                            .dropout = drop.p,
-                                            .generator = drop.generator,
-                                            .heads = drop.section});
+                                            .dropout = drop});
     return slice(out, 3, 0, D);
   }
   // x (…, n) with zeros up to `width` columns.
@@ -192,12 +187,8 @@ class Synthesizer final : public Variant {
   std::optional<nn::Parameter> weight_, bias_;  // (H, L, r) and (H, L)
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void synthesizer_limits(Findings& f) {
   const Shape square{H, N, N};
@@ -222,7 +213,6 @@ void synthesizer_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec synthesizer_variant() {
   return make_spec<SynthesizerOptions, Synthesizer>(
@@ -231,7 +221,7 @@ Spec synthesizer_variant() {
        .cases = {{}, {{"hidden", 3}, {"dropout", 0.3}}, {{"kind", "random"}, {"dropout", 0.3}}},
        .evidence = {{"limits",
                      "scores of 0 give the mean; W = 0 makes dense random; R of rank r is lowrank",
-                     conformance::synthesizer_limits}}});
+                     synthesizer_limits}}});
 }
 
 }  // namespace longhand::attention

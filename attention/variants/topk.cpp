@@ -50,18 +50,13 @@ class Topk final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_cache_decoder(batch, config(), {.scale = scale(), .most = k_});
   }
-  int64_t state_bytes(int64_t tokens) const override {
-    return decodes() ? cache_bytes(config(), parameter_dtype(), tokens) : 0;
-  }
   // Counts all scores, and those of the selected keys, which are computed again.
   Work work(int64_t queries, int64_t keys) const override {
-    const double rows = static_cast<double>(config().heads * queries),
-                 selected = rows * static_cast<double>(std::min(k_, keys)),
-                 D = static_cast<double>(config().head_dim);
-    return {
-        {2 * rows * static_cast<double>(keys) * D + 4 * selected * D, selected},
-        {10 * selected * D, selected},
-        selected * sizeof(int32_t) + 2 * rows * static_cast<double>(size_of(parameter_dtype()))};
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double selected = N * std::min(static_cast<double>(k_), M);
+    return H * Work{{2 * N * M * D + 4 * selected * D, selected},
+                    {10 * selected * D, selected},
+                    selected * sizeof(int32_t) + 2 * N * bytes};
   }
   std::string advice(int64_t tokens) const override {
     if (k_ < tokens) return {};
@@ -82,8 +77,7 @@ class Topk final : public Variant {
       options.added = gather(broadcast_to(mask.bias, {q.size(0), q.size(2), q.size(1), k.size(1)}),
                              3, without_ends(lists));
     if (const DropoutOptions drop = weight_dropout(dropout_, pass); drop.p > 0)
-      options.factors = ProbabilityDropout(drop.p, drop.generator, q.size(2), drop.section)
-                            .factors(lists, k.size(1), q.dtype());
+      options.factors = ProbabilityDropout(drop, q.size(2)).factors(lists, k.size(1), q.dtype());
     return listed_attention(
         q, k, v, options, [lists](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
           const int64_t most = lists.size(3);
@@ -106,12 +100,8 @@ class Topk final : public Variant {
   double dropout_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void topk_limits(Findings& f) {
   for (const bool causal : {false, true}) {
@@ -155,7 +145,6 @@ void topk_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec topk_variant() {
   return make_spec<TopkOptions, Topk>(
@@ -164,7 +153,7 @@ Spec topk_variant() {
        .cases = {{{"k", 4}}, {{"k", 9}, {"dropout", 0.3}}},
        .evidence = {{"limits",
                      "k >= N is softmax attention; k = 1 copies the value of the best key",
-                     conformance::topk_limits}}});
+                     topk_limits}}});
 }
 
 }  // namespace longhand::attention

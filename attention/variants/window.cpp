@@ -12,10 +12,11 @@
 // windows of its tokens have no gaps.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
@@ -122,73 +123,6 @@ struct Blocks {
   }
 };
 
-// Keeps the keys and values of the global tokens, followed by a ring buffer of the last w d + 1
-// tokens.
-class WindowDecoder final : public Decoder {
- public:
-  WindowDecoder(const Config& config, DType dtype, int64_t batch, int64_t window, int64_t dilation,
-                int64_t globals)
-      : dilation_(std::min(dilation, config.max_length)),
-        window_(std::min(window, (config.max_length - 1) / dilation_) * dilation_),
-        globals_(std::min(globals, config.max_length)),
-        max_length_(config.max_length),
-        keys_(Tensor::zeros({batch, config.kv_heads, globals_ + window_ + 1, config.head_dim},
-                            dtype)),
-        values_(keys_.clone()) {}
-
-  Tensor step(const Token& token) override {
-    const Tensor &q = token.q, &k = token.k, &v = token.v;
-    check<ShapeError>(next_ < max_length_, "window: expected at most max_length = ", max_length_,
-                      " tokens to decode");
-    check<ShapeError>(q.size(0) == keys_.size(0) && q.size(1) % keys_.size(1) == 0,
-                      "window: expected queries of ", keys_.size(0),
-                      " sequences and a multiple of ", keys_.size(1), " heads, got shape ",
-                      q.shape());
-    const int64_t t = next_++;
-    const auto place = [&](int64_t j) {
-      return j < globals_ ? j : globals_ + (j - globals_) % (window_ + 1);
-    };
-    copy_into(keys_.select(2, place(t)), k);
-    copy_into(values_.select(2, place(t)), v);
-    std::vector<int64_t> seen;
-    for (int64_t j = 0; j < std::min(globals_, t + 1); ++j) seen.push_back(place(j));
-    for (int64_t j = t - std::min(window_, t / dilation_ * dilation_); j <= t; j += dilation_)
-      if (j >= globals_) seen.push_back(place(j));
-    const Tensor queries = q.contiguous();
-    Tensor out = Tensor::zeros(q.shape(), q.dtype());
-    dispatch_float(q.dtype(), [&]<class T>() {
-      const int64_t D = q.size(2), rows = q.size(0) * q.size(1), stride = keys_.size(2) * D;
-      const int64_t group = q.size(1) / keys_.size(1);
-      const T tau = static_cast<T>(1 / std::sqrt(static_cast<double>(D)));
-      std::vector<T> weights(seen.size());
-      for (int64_t r = 0; r < rows; ++r) {
-        const T *query = queries.data<T>() + r * D, *key = keys_.data<T>() + r / group * stride,
-                *value = values_.data<T>() + r / group * stride;
-        T largest = -std::numeric_limits<T>::infinity(), total = 0;
-        for (size_t s = 0; s < seen.size(); ++s) {
-          T score = 0;
-          for (int64_t d = 0; d < D; ++d) score += query[d] * key[seen[s] * D + d];
-          weights[s] = tau * score;
-          largest = std::max(largest, weights[s]);
-        }
-        for (T& w : weights) total += w = std::exp(w - largest);
-        T* const to = out.data<T>() + r * D;
-        for (size_t s = 0; s < seen.size(); ++s)
-          for (int64_t d = 0; d < D; ++d) to[d] += weights[s] / total * value[seen[s] * D + d];
-      }
-    });
-    return out;
-  }
-  int64_t bytes() const override {
-    return 2 * keys_.numel() * static_cast<int64_t>(size_of(keys_.dtype()));
-  }
-
- private:
-  int64_t dilation_, window_, globals_, max_length_;  // window_ is w d
-  Tensor keys_, values_;                              // (B, G, g + w d + 1, D)
-  int64_t next_ = 0;
-};
-
 struct WindowOptions {
   int64_t window = 64, dilation = 1, global_tokens = 0;
   double dropout = 0;
@@ -226,9 +160,34 @@ class Window final : public Variant {
         dilation_(options.dilation),
         globals_(options.global_tokens) {}
 
+  // Keeps the keys and values of the global tokens, followed by a ring of those of the last w d + 1
+  // tokens.
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    return std::make_unique<WindowDecoder>(config(), parameter_dtype(), batch, window_, dilation_,
-                                           globals_);
+    const Blocks blocks = cut(config().max_length);
+    const int64_t g = blocks.g, d = blocks.d, reach = blocks.w * d;
+    const auto place = [=, most = config().max_length](int64_t j) {
+      check<ShapeError>(j < most, "window: expected at most max_length = ", most,
+                        " tokens to decode");
+      return j < g ? j : g + (j - g) % (reach + 1);
+    };
+    const auto seen = [=](int64_t, int64_t t) {
+      std::vector<std::pair<int64_t, int64_t>> parts;
+      const auto see = [&](int64_t at) {
+        if (!parts.empty() && parts.back().second == at)
+          ++parts.back().second;
+        else
+          parts.emplace_back(at, at + 1);
+      };
+      for (int64_t j = 0; j < std::min(g, t + 1); ++j) see(j);
+      for (int64_t j = t - std::min(reach, t / d * d); j <= t; j += d)
+        if (j >= g) see(place(j));
+      return parts;
+    };
+    return make_cache_decoder(batch, config(),
+                              {.scale = 1 / std::sqrt(static_cast<double>(config().head_dim)),
+                               .parts = seen,
+                               .capacity = g + reach + 1,
+                               .place = place});
   }
   std::string algorithm(int64_t tokens) const override {
     const int64_t reach = dilation_ == 1 ? window_ : 0;  // a gap leaves out the next token
@@ -236,11 +195,11 @@ class Window final : public Variant {
     return concat_message("softmax: ", tokens, " tokens all attend to each other");
   }
   // Counts only the scores inside the window; whole blocks have more.
-  Work work(int64_t queries, int64_t) const override {
+  Work work(int64_t queries, int64_t keys) const override {
     const Blocks blocks = cut(queries);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
-    const double H = number(config().heads), D = number(config().head_dim), N = number(queries),
-                 w = number(blocks.w), g = number(blocks.g);
+    const auto [N, M, H, D, bytes] = sizes(queries, keys);
+    const double w = number(blocks.w), g = number(blocks.g);
     // Pairs inside the causal window, and pairs with a global token outside of it.
     const double banded = N * (w + 1) - number(blocks.d) * w * (w + 1) / 2;
     const double half =
@@ -248,9 +207,8 @@ class Window final : public Variant {
     const double scores = config().causal ? half : 2 * half - N;
     const auto kept = number(blocks.d * blocks.count * blocks.C * blocks.keys()),
                key_numbers = number(blocks.d * blocks.count * blocks.keys()) * D;
-    return H * Work{{4 * D * scores, scores},
-                    {8 * D * scores},
-                    (2 * kept + 2 * key_numbers) * number(size_of(parameter_dtype()))};
+    return H *
+           Work{{4 * D * scores, scores}, {8 * D * scores}, (2 * kept + 2 * key_numbers) * bytes};
   }
 
  private:
@@ -314,11 +272,8 @@ class Window final : public Variant {
                                               blocks.block_keys(v), blocks.keep(lengths), drop));
     if (blocks.g == 0) return out;
     const int64_t g = blocks.g;
-    Tensor keep = Tensor::empty({static_cast<int64_t>(lengths.size()), 1, g, N}, DType::u8);
-    uint8_t* to = keep.data<uint8_t>();
-    for (const int32_t n : lengths)
-      for (int64_t i = 0; !is_dry() && i < g; ++i)
-        for (int64_t j = 0; j < N; ++j) *to++ = j < n && (!blocks.causal || j <= i);
+    const Tensor keep =
+        definitions::visible(g, N, {.causal = blocks.causal, .lengths = mask.lengths});
     const Variable first =
         transpose(attend(transpose(slice(q, 1, 0, g), 1, 2), transpose(k, 1, 2), transpose(v, 1, 2),
                          keep, {drop.p, drop.generator.fork("global"), drop.section}),
@@ -339,12 +294,8 @@ class Window final : public Variant {
   int64_t window_, dilation_, globals_;
 };
 
-}  // namespace
-
-namespace conformance {
-namespace {
-
-using namespace sizes;
+using namespace conformance;
+using namespace conformance::sizes;
 
 void window_limits(Findings& f) {
   for (const bool causal : {false, true})
@@ -360,7 +311,6 @@ void window_limits(Findings& f) {
 }
 
 }  // namespace
-}  // namespace conformance
 
 Spec window_variant() {
   return make_spec<WindowOptions, Window>(
@@ -372,7 +322,7 @@ Spec window_variant() {
                  {{"window", 0}}},
        .evidence = {{"limits",
                      "a window of N or N global tokens gives softmax; a window of 0, none",
-                     conformance::window_limits}}});
+                     window_limits}}});
 }
 
 }  // namespace longhand::attention

@@ -1,4 +1,4 @@
-// y_t = x_0 + … + x_t          dx_t = dy_t + … + dy_last
+// y_t = x_0 + … + x_t          dx_t = dy_t + … + dy_last, or each from the other end
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/middle.h"
 #include "longhand/autograd/ops/pointwise.h"
@@ -34,20 +34,22 @@ void running_sums(const Tensor& from, Tensor& to, int axis, bool from_back, doub
 
 }  // namespace
 
-Variable cumsum(const Variable& x, int axis) {
+Variable cumsum(const Variable& x, int axis, bool from_back) {
   check_float("cumsum", x);
   const int at = x.shape().index(axis);
   const Tensor in = x.value().is_dense() ? x.value() : x.value().contiguous();
   Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());
   if (out.numel() != 0)
-    dispatch_float(in.dtype(), [&]<class T>() { running_sums<T>(in, out, at, false, 0); });
+    dispatch_float(in.dtype(), [&]<class T>() { running_sums<T>(in, out, at, from_back, 0); });
   return record("cumsum", out, {x},
-                [at, strides = out.strides()](const Tensor& grad_out, std::span<GradSlot> grad_in) {
+                [at, from_back, strides = out.strides()](const Tensor& grad_out,
+                                                         std::span<GradSlot> grad_in) {
                   const Tensor dout = with_strides(grad_out, strides);
                   accumulate_with_strides(grad_in[0], strides, [&](Tensor& grad, double beta) {
                     if (grad.numel() == 0) return;
-                    dispatch_float(grad.dtype(),
-                                   [&]<class T>() { running_sums<T>(dout, grad, at, true, beta); });
+                    dispatch_float(grad.dtype(), [&]<class T>() {
+                      running_sums<T>(dout, grad, at, !from_back, beta);
+                    });
                   });
                 });
 }

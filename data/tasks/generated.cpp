@@ -1,7 +1,6 @@
 #include "longhand/data/tasks/generated.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -36,28 +35,16 @@ class Generated : public Dataset {
   int64_t length(int64_t index) const override { return part_of(index).segment.length; }
 
   Batch collate(std::span<const int64_t> indices) const override {
-    const int64_t count = static_cast<int64_t>(indices.size());
-    int64_t longest = 0;
-    bool padded = false;
-    Tensor lengths = Tensor::empty({count}, DType::i32);
-    for (int64_t b = 0; b < count; ++b) {
-      const int64_t n = length(indices[b]);
-      padded |= b > 0 && n != longest;
-      longest = std::max(longest, n);
-      lengths.data<int32_t>()[b] = static_cast<int32_t>(n);
-    }
-    Batch batch{Tensor::empty({count, longest}, DType::i32),
-                Tensor::empty({count, longest}, DType::i32), padded ? lengths : Tensor()};
+    Batch batch = blank_batch(*this, indices, true);
+    const int64_t longest = batch.tokens.size(1);
     int32_t* const tokens = batch.tokens.data<int32_t>();
     int32_t* const targets = batch.targets.data<int32_t>();
-    parallel_for(count, 4, [&](int64_t begin, int64_t end) {
+    parallel_for(std::ssize(indices), 4, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         const Part& part = part_of(indices[b]);
-        const int64_t n = part.segment.length, row = b * longest;
-        example(part, indices[b] - part.begin, {tokens + row, static_cast<size_t>(n)},
-                {targets + row, static_cast<size_t>(n)});
-        std::fill(tokens + row + n, tokens + row + longest, 0);
-        std::fill(targets + row + n, targets + row + longest, ignore_index);
+        const auto n = static_cast<size_t>(part.segment.length);
+        example(part, indices[b] - part.begin, {tokens + b * longest, n},
+                {targets + b * longest, n});
       }
     });
     return batch;
@@ -68,11 +55,8 @@ class Generated : public Dataset {
   std::string fingerprint() const override {
     constexpr int64_t most = 256;
     ContentHasher hasher;
-    for (const Part& part : parts_) {
-      std::vector<int64_t> indices(std::min(part.end - part.begin, most));
-      std::iota(indices.begin(), indices.end(), part.begin);
-      hasher.add(collate(indices));
-    }
+    for (const Part& part : parts_)
+      hasher.add(collate(indices_from(part.begin, std::min(part.begin + most, part.end))));
     return hasher.hex();
   }
 
@@ -174,16 +158,29 @@ size_t segments_of(const std::vector<std::vector<int64_t>>& lists, const Mixture
   return segments;
 }
 
-void require_one_or_each(OptionVisitor& v, const std::string& name,
-                         const std::vector<int64_t>& values, size_t segments) {
-  v.require(values.size() == 1 || values.size() == segments, name,
-            concat_message("expected one value for all segments, or one for each of ", segments));
+void require_one_or_each(
+    OptionVisitor& v,
+    const std::vector<std::pair<const char*, const std::vector<int64_t>&>>& lists,
+    const MixtureSizes& sizes) {
+  size_t segments = segments_of({}, sizes);
+  for (const auto& [name, values] : lists) segments = std::max(segments, values.size());
+  const auto require = [&](const char* name, const std::vector<int64_t>& values) {
+    v.require(values.size() == 1 || values.size() == segments, name,
+              concat_message("expected one value for all segments, or one for each of ", segments));
+  };
+  for (const auto& [name, values] : lists) require(name, values);
+  require("train_size", sizes.train);
+  require("validation_size", sizes.validation);
+  require("test_size", sizes.test);
 }
 
-void require_one_or_each(OptionVisitor& v, const MixtureSizes& sizes, size_t segments) {
-  require_one_or_each(v, "train_size", sizes.train, segments);
-  require_one_or_each(v, "validation_size", sizes.validation, segments);
-  require_one_or_each(v, "test_size", sizes.test, segments);
+Task MixtureOfLengths::make(const TaskInfo& info, const Draw& draw, uint64_t seed) const {
+  std::vector<GeneratedSegment> parts;
+  for (size_t s = 0; s < segments(); ++s) {
+    const int64_t n = of_segment(length, s);
+    parts.push_back({concat_message("length ", n), n, of_segment(sizes, s), draw});
+  }
+  return make_generated(info, parts, seed);
 }
 
 }  // namespace longhand::data

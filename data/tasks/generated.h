@@ -1,10 +1,12 @@
 // Tasks whose examples are generated on demand and never stored.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhand/core/random.h"
@@ -52,10 +54,23 @@ SplitSizes of_segment(const MixtureSizes& sizes, size_t segment);
 /// The number of segments that options describe: the longest of the lists and the sizes.
 size_t segments_of(const std::vector<std::vector<int64_t>>& lists, const MixtureSizes& sizes);
 
-/// Requires that a list has one value, or one for each segment.
-void require_one_or_each(OptionVisitor& v, const std::string& name,
-                         const std::vector<int64_t>& values, size_t segments);
-/// The same of all three sizes.
-void require_one_or_each(OptionVisitor& v, const MixtureSizes& sizes, size_t segments);
+/// Requires that each of the lists, options of these names, and the sizes have one value, or one for each
+/// segment.
+void require_one_or_each(
+    OptionVisitor& v,
+    const std::vector<std::pair<const char*, const std::vector<int64_t>&>>& lists,
+    const MixtureSizes& sizes);
+
+/// The options of a task whose segments differ in their lengths alone.
+struct MixtureOfLengths {
+  std::vector<int64_t> length;
+  MixtureSizes sizes{{100000}, {2000}, {2000}};
+
+  size_t segments() const { return segments_of({length}, sizes); }
+  DataMemory memory() const { return sizes.memory(segments()); }
+  int64_t max_length() const { return *std::max_element(length.begin(), length.end()); }
+  /// Draws the examples of all segments in one way.
+  Task make(const TaskInfo& info, const Draw& draw, uint64_t seed) const;
+};
 
 }  // namespace longhand::data

@@ -11,27 +11,23 @@ namespace longhand::data {
 namespace {
 
 /// Tokens: 0 … symbols-1 the symbols, symbols the marker.
-struct InductionOptions {
-  std::vector<int64_t> length{256};
+struct InductionOptions : MixtureOfLengths {
   int64_t symbols = 16;
-  MixtureSizes sizes{{100000}, {2000}, {2000}};
 
+  InductionOptions() : MixtureOfLengths{{256}} {}
   void describe(OptionVisitor& v) {
     v.integers("length", length, {3, 1 << 24}, "tokens per example; a list: of each segment");
     v.integer("symbols", symbols, {1, 1 << 24}, "number of different symbols besides the marker");
     sizes.describe(v);
-    require_one_or_each(v, "length", length, segments());
-    require_one_or_each(v, sizes, segments());
+    require_one_or_each(v, {{"length", length}}, sizes);
   }
-  size_t segments() const { return segments_of({length}, sizes); }
-  DataMemory memory() const { return sizes.memory(segments()); }
 };
 
 std::optional<TaskInfo> info_of(const InductionOptions& o) {
   return TaskInfo{.vocabulary = o.symbols + 1,
                   .classes = o.symbols + 1,
                   .per_token = true,
-                  .max_length = *std::max_element(o.length.begin(), o.length.end())};
+                  .max_length = o.max_length()};
 }
 
 Task make(const InductionOptions& o, uint64_t seed, const Splits&) {
@@ -43,12 +39,7 @@ Task make(const InductionOptions& o, uint64_t seed, const Splits&) {
     tokens[marked] = tokens.back() = static_cast<int32_t>(symbols);
     targets.back() = tokens[marked + 1];
   };
-  std::vector<GeneratedSegment> segments;
-  for (size_t s = 0; s < o.segments(); ++s) {
-    const int64_t length = of_segment(o.length, s);
-    segments.push_back({concat_message("length ", length), length, of_segment(o.sizes, s), draw});
-  }
-  return make_generated(*info_of(o), segments, seed);
+  return o.make(*info_of(o), draw, seed);
 }
 
 }  // namespace

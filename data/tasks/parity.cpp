@@ -11,28 +11,24 @@
 namespace longhand::data {
 namespace {
 
-struct ParityOptions {
-  std::vector<int64_t> length{64};
+struct ParityOptions : MixtureOfLengths {
   std::string targets = "each";
-  MixtureSizes sizes{{100000}, {2000}, {2000}};
 
+  ParityOptions() : MixtureOfLengths{{64}} {}
   void describe(OptionVisitor& v) {
     v.integers("length", length, {1, 1 << 24}, "bits per example; a list: of each segment");
     v.choice("targets", targets, {"each", "last"},
              "where the parity of the bits so far is the target: at each bit, or only at the last");
     sizes.describe(v);
-    require_one_or_each(v, "length", length, segments());
-    require_one_or_each(v, sizes, segments());
+    require_one_or_each(v, {{"length", length}}, sizes);
   }
-  size_t segments() const { return segments_of({length}, sizes); }
-  DataMemory memory() const { return sizes.memory(segments()); }
 };
 
 std::optional<TaskInfo> info_of(const ParityOptions& o) {
   return TaskInfo{.vocabulary = 2,
                   .classes = 2,
                   .per_token = true,
-                  .max_length = *std::max_element(o.length.begin(), o.length.end())};
+                  .max_length = o.max_length()};
 }
 
 Task make(const ParityOptions& o, uint64_t seed, const Splits&) {
@@ -45,12 +41,7 @@ Task make(const ParityOptions& o, uint64_t seed, const Splits&) {
       targets[i] = each || i + 1 == tokens.size() ? parity : ignore_index;
     }
   };
-  std::vector<GeneratedSegment> segments;
-  for (size_t s = 0; s < o.segments(); ++s) {
-    const int64_t length = of_segment(o.length, s);
-    segments.push_back({concat_message("length ", length), length, of_segment(o.sizes, s), draw});
-  }
-  return make_generated(*info_of(o), segments, seed);
+  return o.make(*info_of(o), draw, seed);
 }
 
 }  // namespace

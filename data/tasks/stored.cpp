@@ -1,7 +1,6 @@
 #include "longhand/data/tasks/stored.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 
 #include "longhand/core/parallel.h"
@@ -37,9 +36,7 @@ void write_split(Hdf5Writer& file, const std::string& group, const Dataset& data
         Tensor::full(info.per_token ? Shape{count, width} : Shape{count}, ignore_index, DType::i32);
     Tensor lengths = Tensor::full({count}, static_cast<double>(width), DType::i32);
     parallel_for(count, block, [&](int64_t begin, int64_t end) {
-      std::vector<int64_t> indices(end - begin);
-      std::iota(indices.begin(), indices.end(), first + begin);
-      const Batch batch = dataset.collate(indices);
+      const Batch batch = dataset.collate(indices_from(first + begin, first + end));
       const int64_t longest = batch.tokens.size(1);
       copy_into(tokens.slice(0, begin, end).slice(1, 0, longest), batch.tokens);
       Tensor to = targets.slice(0, begin, end);

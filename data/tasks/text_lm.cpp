@@ -16,12 +16,12 @@
 namespace longhand::data {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using Text = std::vector<std::byte>;
 
 // Windows of `length` bytes, each with the byte after it, from a region of the text.
 class Windows : public Dataset {
  public:
-  Windows(std::shared_ptr<const Bytes> text, int64_t begin, int64_t size, int64_t length,
+  Windows(std::shared_ptr<const Text> text, int64_t begin, int64_t size, int64_t length,
           int64_t stride)
       : text_(std::move(text)), begin_(begin), size_(size), length_(length), stride_(stride) {}
 
@@ -54,14 +54,14 @@ class Windows : public Dataset {
   }
 
  private:
-  std::shared_ptr<const Bytes> text_;
+  std::shared_ptr<const Text> text_;
   int64_t begin_, size_, length_, stride_;
 };
 
 // A file, or the regular files below a folder, including hidden ones and links to files, in byte
 // order of their paths, joined without separators. Links to folders are not followed, because they
 // may form cycles; other entries (a socket, a device) are refused.
-Bytes read_text(const std::filesystem::path& path) {
+Text read_text(const std::filesystem::path& path) {
   namespace fs = std::filesystem;
   if (!is_folder(path)) return read_file(path);
   std::vector<std::string> files;
@@ -76,9 +76,9 @@ Bytes read_text(const std::filesystem::path& path) {
   }
   check<DataError>(!files.empty(), path.string(), ": contains no file");
   std::sort(files.begin(), files.end());
-  Bytes text;
+  Text text;
   for (const std::string& file : files) {
-    const Bytes bytes = read_file(file);
+    const Text bytes = read_file(file);
     text.insert(text.end(), bytes.begin(), bytes.end());
   }
   return text;
@@ -117,7 +117,7 @@ std::optional<TaskInfo> info_of(const TextOptions& o) {
 
 Task make(const TextOptions& o, uint64_t, const Splits&) {
   const auto& [path, length, stride, fractions, limits] = o;
-  const auto text = std::make_shared<const Bytes>(read_text(path));
+  const auto text = std::make_shared<const Text>(read_text(path));
   const int64_t bytes = static_cast<int64_t>(text->size());
   const int64_t validation =
       static_cast<int64_t>(static_cast<double>(bytes) * fractions.validation);

@@ -160,21 +160,10 @@ class StoredTokens final : public Dataset {
 
   Batch collate(std::span<const int64_t> rows) const override {
     const int64_t count = static_cast<int64_t>(rows.size());
-    int64_t longest = 0, shortest = width_;
-    for (const int64_t row : rows) {
+    for (const int64_t row : rows)
       check<DataError>(row >= 0 && row < size_, where(tokens_), "no row ", row, " of ", size_);
-      longest = std::max(longest, length(row));
-      shortest = std::min(shortest, length(row));
-    }
-    Batch batch;
-    batch.tokens = Tensor::zeros({count, longest}, DType::i32);
-    batch.targets =
-        Tensor::full(per_token_ ? Shape{count, longest} : Shape{count}, ignore_index, DType::i32);
-    if (shortest < longest) {
-      batch.lengths = Tensor::empty({count}, DType::i32);
-      for (int64_t b = 0; b < count; ++b)
-        batch.lengths.data<int32_t>()[b] = static_cast<int32_t>(length(rows[b]));
-    }
+    Batch batch = blank_batch(*this, rows, per_token_);
+    const int64_t longest = batch.tokens.size(1);
 
     // In file order, adjacent rows at once.
     std::vector<int64_t> order(rows.size());

@@ -75,7 +75,7 @@ inline std::unique_ptr<attention::Variant> make_variant(const std::string& name,
 inline Outcome run_variant(attention::Variant& variant, const Tensor& q, const Tensor& k,
                            const Tensor& v, const Mask& mask, const Tensor& cotangent,
                            const nn::Pass& pass = {}) {
-  return attention::conformance::run(variant, q, k, v, mask, cotangent, pass);
+  return attention::conformance::run(variant, {q, k, v, cotangent}, mask, pass);
 }
 
 /// max |a - b| <= tolerance (1 + max |b|); NaN fails.

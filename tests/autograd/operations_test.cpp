@@ -269,6 +269,7 @@ const std::vector<OpLine>& operations() {
        {{{3, 300, 101}}},
        {.expanded = false, .non_finite = NonFinite::selects}},
       {"cumsum", OP(cumsum(x[0], -1)), awkward_rows(), {{{300, 401}}}},
+      {"cumsum: from the back", OP(cumsum(x[0], -1, true)), awkward_rows(), {{{300, 401}}}},
       {"cumsum: first axis", OP(cumsum(x[0], 0)), awkward_rows(), {{{many, 2}}}},
       {"cumsum: middle axis",
        OP(cumsum(x[0], 1)),

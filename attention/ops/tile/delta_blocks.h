@@ -22,6 +22,7 @@
 
 #include <vector>
 
+#include "longhand/attention/ops/delta_scan.h"
 #include "longhand/attention/ops/tile/pairs.h"
 
 namespace longhand::attention::tile {
@@ -42,14 +43,9 @@ struct DeltaRule {
 };
 
 /// Operands (B, N, H, .); beta has one number a head, log_decay one or m.
-struct DeltaTensors {
-  Tensor q, k, v, beta, read, log_decay;  // the last three may be undefined: 1, k and 0
-};
-
+using DeltaTensors = DeltaOperands<Tensor>;
 /// Destinations of the gradients. Without a read, its gradient is part of that of k.
-struct DeltaGradients {
-  Gradient q, k, v, beta, read, log_decay;
-};
+using DeltaGradients = DeltaOperands<Gradient>;
 
 /// The blocks of one head at a time; the solutions of up to `slots` blocks are held at once.
 template <class T, class Pairs>

@@ -67,15 +67,15 @@ struct Gradient {
   double beta = 0;
 };
 
+/// The destination of the gradient of an operand.
+inline Gradient gradient_of(GradSlot& slot) {
+  if (!slot) return {};
+  const GradSlot::Accumulator to = slot.accumulate();
+  return {to.grad, to.beta};
+}
 /// The destinations of the gradients of queries, keys and values.
 inline std::array<Gradient, 3> gradients_of(std::span<GradSlot> slots) {
-  std::array<Gradient, 3> all;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (slots[i]) {
-      const GradSlot::Accumulator to = slots[i].accumulate();
-      all[i] = {to.grad, to.beta};
-    }
-  return all;
+  return {gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2])};
 }
 
 }  // namespace longhand::attention::tile

@@ -27,13 +27,13 @@ void words(Generator::State state, int64_t head, int64_t begin, int64_t count, u
 
 }  // namespace
 
-ProbabilityDropout::ProbabilityDropout(double p, const Generator& generator, int64_t heads,
-                                       Section of, int64_t first_query)
-    : threshold_(static_cast<uint32_t>(std::min(std::nearbyint(p * 65536), 65535.0))),
-      queries_(generator.fork("queries").state()),
-      keys_(generator.fork("keys").state()),
+ProbabilityDropout::ProbabilityDropout(const DropoutOptions& options, int64_t heads,
+                                       int64_t first_query)
+    : threshold_(static_cast<uint32_t>(std::min(std::nearbyint(options.p * 65536), 65535.0))),
+      queries_(options.generator.fork("queries").state()),
+      keys_(options.generator.fork("keys").state()),
       heads_(heads),
-      of_(of),
+      of_(options.section),
       first_query_(first_query) {}
 
 void ProbabilityDropout::query_words(int64_t head, int64_t begin, int64_t count, uint32_t* first,
@@ -46,38 +46,40 @@ void ProbabilityDropout::key_words(int64_t head, int64_t begin, int64_t count, u
   words(keys_, whole_head(head), begin, count, first, second);
 }
 
-Tensor ProbabilityDropout::kept(const Shape& shape) const {
-  const int64_t heads = shape[0] * shape[1], N = shape[2], M = shape[3], pairs = (M + 1) / 2;
-  Tensor keep = Tensor::empty(shape, DType::u8);
-  uint8_t* const data = keep.data<uint8_t>();
-  parallel_for(heads, 1, [&](int64_t from, int64_t to) {
+template <class F>
+void ProbabilityDropout::for_heads(int64_t count, int64_t N, int64_t M, F f) const {
+  const int64_t pairs = (M + 1) / 2;
+  parallel_for(count, 1, [&](int64_t from, int64_t to) {
     std::vector<uint32_t> a(N), b(N), c(pairs), d(pairs);
     for (int64_t head = from; head < to; ++head) {
       query_words(head, 0, N, a.data(), b.data());
       key_words(head, 0, pairs, c.data(), d.data());
-      for (int64_t i = 0; i < N; ++i)
-        for (int64_t j = 0; j < M; ++j)
-          data[(head * N + i) * M + j] = keeps(dropout_hash(a[i], b[i], c[j / 2], d[j / 2]), j);
+      f(head, [&](int64_t i, int64_t j) {
+        return keeps(dropout_hash(a[i], b[i], c[j / 2], d[j / 2]), j);
+      });
     }
   });
-  return keep;
+}
+
+Tensor ProbabilityDropout::kept(const Shape& shape) const {
+  const int64_t N = shape[2], M = shape[3];
+  Tensor out = Tensor::empty(shape, DType::u8);
+  for_heads(shape[0] * shape[1], N, M, [&](int64_t head, const auto& keep) {
+    uint8_t* to = out.data<uint8_t>() + head * N * M;
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t j = 0; j < M; ++j) *to++ = keep(i, j);
+  });
+  return out;
 }
 
 Tensor ProbabilityDropout::factors(const Tensor& lists, int64_t M, DType dtype) const {
-  const int64_t heads = lists.size(0) * lists.size(1), N = lists.size(2), most = lists.size(3),
-                pairs = (M + 1) / 2;
+  const int64_t N = lists.size(2), most = lists.size(3);
   Tensor out = Tensor::empty(lists.shape(), dtype);
   dispatch_float(dtype, [&]<class T>() {
-    parallel_for(heads, 1, [&](int64_t from, int64_t to) {
-      std::vector<uint32_t> a(N), b(N), c(pairs), d(pairs);
-      for (int64_t head = from; head < to; ++head) {
-        query_words(head, 0, N, a.data(), b.data());
-        key_words(head, 0, pairs, c.data(), d.data());
-        for (int64_t at = head * N * most; at < (head + 1) * N * most; ++at) {
-          const int64_t i = at / most - head * N, j = lists.data<int32_t>()[at];
-          const bool kept = j >= 0 && keeps(dropout_hash(a[i], b[i], c[j / 2], d[j / 2]), j);
-          out.data<T>()[at] = kept ? static_cast<T>(scale()) : T{0};
-        }
+    for_heads(lists.size(0) * lists.size(1), N, M, [&](int64_t head, const auto& keep) {
+      for (int64_t at = head * N * most; at < (head + 1) * N * most; ++at) {
+        const int64_t i = at / most - head * N, j = lists.data<int32_t>()[at];
+        out.data<T>()[at] = j >= 0 && keep(i, j) ? static_cast<T>(scale()) : T{0};
       }
     });
   });
@@ -86,7 +88,7 @@ Tensor ProbabilityDropout::factors(const Tensor& lists, int64_t M, DType dtype) 
 
 Variable dropped(const Variable& weights, const DropoutOptions& options) {
   if (options.p == 0) return weights;
-  const ProbabilityDropout dropout(options.p, options.generator, weights.size(1), options.section);
+  const ProbabilityDropout dropout(options, weights.size(1));
   return where(dropout.kept(weights.shape()), weights, 0.0) * dropout.scale();
 }
 

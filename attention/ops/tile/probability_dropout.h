@@ -17,8 +17,7 @@ class ProbabilityDropout {
  public:
   /// For `heads` heads, which may be a section of those of the mask, and queries from `first_query` on.
   /// Requires 0 <= p < 1.
-  ProbabilityDropout(double p, const Generator& generator, int64_t heads, Section of = {},
-                     int64_t first_query = 0);
+  ProbabilityDropout(const DropoutOptions& options, int64_t heads, int64_t first_query = 0);
 
   bool on() const { return threshold_ > 0; }
   /// 1 / (1 - p), of the rounded p.
@@ -38,6 +37,10 @@ class ProbabilityDropout {
   Tensor factors(const Tensor& lists, int64_t M, DType dtype) const;
 
  private:
+  // Calls f(head, keep) for each of `count` heads of N queries and M keys, in parallel: keep(i, j) is keep_ij.
+  template <class F>
+  void for_heads(int64_t count, int64_t N, int64_t M, F f) const;
+
   // Whether the probability of key j is kept, by the hash of its pair.
   bool keeps(uint32_t both, int64_t j) const {
     return (j % 2 ? both >> 16 : both & 0xffff) >= threshold_;

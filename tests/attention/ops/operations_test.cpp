@@ -135,7 +135,7 @@ const std::vector<OpLine>& attention_operations() {
         line("softmax_attention", OP(softmax_attention(x[0], x[1], x[2], {}))),
         line("softmax_attention: causal, dropout",
              OP(softmax_attention(x[0], x[1], x[2],
-                                  {.causal = true, .dropout = 0.3, .generator = Generator(6)}))),
+                                  {.causal = true, .dropout = {0.3, Generator(6)}}))),
         // With a key before the first query, whose probabilities would otherwise be constant.
         line("softmax_attention: causal",
              OP(softmax_attention(x[0], x[1], x[2], {.causal = true, .first_query = 1})),

@@ -22,7 +22,7 @@ struct Case {
 
 std::vector<Case> ring_cases() {
   SoftmaxAttentionOptions drops, window, both, slopes;
-  drops.dropout = 0.3, drops.generator = Generator(7), drops.causal = true;
+  drops.dropout = {0.3, Generator(7)}, drops.causal = true;
   window.window = 190;
   both.window = 250, both.causal = true;
   slopes.slopes = {0.5, 0.01};

@@ -73,10 +73,7 @@ std::vector<SoftmaxCase> softmax_cases() {
        .options = {.causal = true, .window = 120, .slopes = {0.5, 0.03}}},
       {.name = "grouped queries", .N = 101, .H = 6, .Hkv = 2, .options = {.causal = true}},
       {.name = "one head for all", .N = 40, .M = 33, .H = 3, .Hkv = 1},
-      {.name = "dropout",
-       .N = 111,
-       .M = 203,
-       .options = {.dropout = 0.3, .generator = Generator(5)}},
+      {.name = "dropout", .N = 111, .M = 203, .options = {.dropout = {0.3, Generator(5)}}},
       {.name = "everything",
        .N = 250,
        .H = 4,
@@ -86,8 +83,7 @@ std::vector<SoftmaxCase> softmax_cases() {
                    .key_lengths = padded,
                    .query_lengths = padded,
                    .slopes = {0.5, 0.25, 0.125, 0.0625},
-                   .dropout = 0.4,
-                   .generator = Generator(6)}},
+                   .dropout = {0.4, Generator(6)}}},
       // Enough heads for blocks of queries that share keys.
       {.name = "blocks that share keys", .N = 291, .H = 32, .Hkv = 8, .D = 2},
       {.name = "blocks that share keys, window",
@@ -98,8 +94,7 @@ std::vector<SoftmaxCase> softmax_cases() {
        .options = {.window = 40,
                    .key_lengths = padded,
                    .query_lengths = padded,
-                   .dropout = 0.2,
-                   .generator = Generator(7)}},
+                   .dropout = {0.2, Generator(7)}}},
       // Enough keys for several groups.
       {.name = "groups of keys", .N = 12, .M = 2100, .B = 1, .H = 2, .Hkv = 1, .D = 2},
       // Few keys, but enough queries for several groups.
@@ -130,8 +125,7 @@ std::vector<SoftmaxCase> softmax_cases() {
                    .query_lengths = padded,
                    .pattern = pattern(250, 250, 32, 2, 4, 0.6),
                    .slopes = {0.5, 0.25, 0.125, 0.0625},
-                   .dropout = 0.4,
-                   .generator = Generator(6)}},
+                   .dropout = {0.4, Generator(6)}}},
       {.name = "blocks, and blocks of queries that share keys",
        .N = 195,
        .B = 1,
@@ -142,8 +136,7 @@ std::vector<SoftmaxCase> softmax_cases() {
                    .key_lengths = short_one,
                    .query_lengths = short_one,
                    .pattern = pattern(195, 195, 48, 1, 32, 0.4),
-                   .dropout = 0.2,
-                   .generator = Generator(7)}},
+                   .dropout = {0.2, Generator(7)}}},
       {.name = "blocks and groups of keys",
        .N = 100,
        .M = 2900,
@@ -160,8 +153,7 @@ std::vector<SoftmaxCase> softmax_cases() {
        .N = 103,
        .M = 600,
        .options = {.pattern = pattern(103, 600, 16, 1, 2, 0.5, 194),
-                   .dropout = 0.3,
-                   .generator = Generator(8)}},
+                   .dropout = {0.3, Generator(8)}}},
       {.name = "blocks of one key",
        .N = 100,
        .M = 133,
@@ -230,8 +222,8 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
   if (o.key_bias.defined()) scores = scores + unsqueeze(permute(o.key_bias, {0, 2, 1}), 2);
   Variable p =
       softmax(where(keep, scores + Variable(bias), -std::numeric_limits<double>::infinity()));
-  if (o.dropout > 0) {
-    const ProbabilityDropout dropout(o.dropout, o.generator, q.size(2));
+  if (o.dropout.p > 0) {
+    const ProbabilityDropout dropout(o.dropout, q.size(2));
     p = where(dropout.kept({B, H, N, M}), p, 0.0) * dropout.scale();
   }
   return permute(matmul(p, permute(repeated(v, H), {0, 2, 1, 3})), {0, 2, 1, 3});
@@ -412,10 +404,10 @@ TEST_CASE("tiled attention: some of the queries, from a first one on") {
                v = random({2, N, 2, 4}, DType::f64, -2, 2, 3),
                g = random({2, N, 2}, DType::f64, -1, 0, 4);
   const std::vector<SoftmaxAttentionOptions> cases{
-      {.dropout = 0.3},
+      {.dropout = {0.3}},
       {.causal = true},
       {.window = 9, .slopes = {0.5, 0.25}},
-      {.causal = true, .window = 40, .key_lengths = counts({230, 150}), .dropout = 0.3}};
+      {.causal = true, .window = 40, .key_lengths = counts({230, 150}), .dropout = {0.3}}};
   for (size_t c = 0; c < cases.size(); ++c)
     for (const bool decays : {false, true}) {
       if (decays && !cases[c].causal) continue;
@@ -517,7 +509,7 @@ TEST_CASE("tiled attention: what does not fit is refused") {
   CHECK_THROWS_AS(run(q, other, other, {.window = 3}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.window = -1}), ConfigError);
   CHECK_THROWS_AS(run(q, k, k, {.slopes = {1, 2}}), ShapeError);
-  CHECK_THROWS_AS(run(q, k, k, {.dropout = 1}), ConfigError);
+  CHECK_THROWS_AS(run(q, k, k, {.dropout = {1}}), ConfigError);
   CHECK_NOTHROW(run(q, other, other, {.key_bias = x({2, 6, 4})}));
   CHECK_THROWS_WITH(run(q, other, other, {.key_bias = x({2, 5, 4})}),
                     Catch::Contains("[2, 6, 4]") && Catch::Contains("[2, 5, 4]"));
@@ -537,7 +529,7 @@ TEST_CASE("tiled attention: what does not fit is refused") {
   const BlockPattern odd{.block = 4, .begin = {0, 2, 3}, .keys = {0, 1, 1}, .key_block = 3};
   CHECK_NOTHROW(run(q, k, k, with(odd)));
   SoftmaxAttentionOptions drops = with(odd);
-  drops.dropout = 0.1;
+  drops.dropout.p = 0.1;
   CHECK_THROWS_AS(run(q, k, k, drops), ConfigError);
   for (const auto& keys : std::vector<std::vector<int32_t>>{{0, 2, 1}, {1, 0, 1}, {0, 0, 1}, {0}}) {
     BlockPattern p = all;
@@ -554,7 +546,7 @@ TEST_CASE("tiled attention: what does not fit is refused") {
 TEST_CASE("dropout of probabilities keeps what it should, evenly") {
   const int64_t N = 512;
   for (const double p : {0.1, 0.5}) {
-    const ProbabilityDropout dropout(p, Generator(3), 1);
+    const ProbabilityDropout dropout({p, Generator(3)}, 1);
     CHECK(dropout.scale() == Approx(1 / (1 - p)).epsilon(2e-5));
     const auto keep = dropout.kept({1, 2, N, N}).to_vector<uint8_t>();
     const double q = 1 - p, sigma = std::sqrt(p * q);
