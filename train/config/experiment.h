@@ -13,7 +13,7 @@
 #include "longhand/train/config/memory.h"
 #include "longhand/train/config/sources.h"
 #include "longhand/train/step/metrics.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 #include "longhand/train/step/options.h"
 #include "longhand/train/step/schedule.h"
 

@@ -23,6 +23,7 @@
 #include "longhand/core/measure/memory_peak.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/step/evaluation.h"
 #include "longhand/train/step/step.h"
 
 namespace longhand::train {
@@ -179,7 +180,7 @@ class Rehearsal {
     const int64_t of = ranks_.reducer.share().of, parts = std::min(r_.micro_batches, r_.batch_size),
                   shards = std::min(parts, std::max(fewer, of));
     trained_ = parts > shards ? r_.micro_batch_size() * shards : r_.batch_size;
-    const TrainerOptions options{.shards = shards, .recompute = r_.recompute};
+    const StepOptions options{.shards = shards, .recompute = r_.recompute};
     const auto levels = [&](int64_t n) {
       return std::floor(std::log2(number(std::max<int64_t>(1, n / of))));
     };
@@ -546,10 +547,10 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
                     .fixed_mlp = plan.effective.at("model").at("d_mlp").given,
                     .trains = !task || task->train,
                     .batch_size = plan.train.loading.batch_size,
-                    .micro_batches = t.shards * t.micro_batches,
+                    .micro_batches = t.step.shards * t.step.micro_batches,
                     .eval_batch_size = t.eval_batch_size,
                     .eval_follows = !plan.effective.at("train").at("eval_batch_size").given,
-                    .recompute = t.recompute,
+                    .recompute = t.step.recompute,
                     .optimizer = plan.optimizer.optimizer,
                     .average = t.ema_decay > 0,
                     .teacher = !plan.train.distill.from.empty(),

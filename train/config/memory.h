@@ -9,7 +9,7 @@
 
 #include "longhand/attention/model/transformer_config.h"
 #include "longhand/data/dataset.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 #include "longhand/train/step/reducer.h"
 
 namespace longhand::train {
@@ -35,7 +35,7 @@ struct MemoryRequest {
   bool padded = false;  // some sequences of a batch are shorter than others
   data::DataMemory data{};
   double limit_gib = 0;           // train.memory_limit; 0: what is available
-  bool shares_optimizer = false;  // Optimizer::share(), with several ranks
+  bool shares_optimizer = false;  // Optimizer::divide(), with several ranks
 
   /// The number of sequences that are processed at a time in training.
   int64_t micro_batch_size() const { return (batch_size + micro_batches - 1) / micro_batches; }

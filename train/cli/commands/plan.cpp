@@ -68,8 +68,8 @@ int plan(const Arguments& a) {
     request.memory = train::memory_request(config);
   }
   const auto section = read_section<train::TrainSection>(config.train());
-  request.shards = section.trainer.shards;
-  request.micro_batches = section.trainer.micro_batches;
+  request.shards = section.trainer.step.shards;
+  request.micro_batches = section.trainer.step.micro_batches;
   request.memory.shares_optimizer = section.trainer.shard_optimizer;
   train::MemoryLimit machine = train::memory_limit(request.memory);
   if (a.memory) machine = {*a.memory * (1 << 30), "--memory"};
