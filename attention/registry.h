@@ -42,8 +42,8 @@ struct Spec {
   std::map<std::string, std::string> replaced{};
 
   Schema options{};
-  /// Reads and checks the options of a configuration, except for unknown ones. `values` is set to those
-  /// that apply.
+  /// Reads and checks the options of a configuration, except for unknown ones. `values` is set to the
+  /// options that apply.
   Capabilities (*check)(const Config&, EffectiveValues* values) = nullptr;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&) = nullptr;
 };

@@ -164,8 +164,7 @@ void RankGrid::add_others(std::vector<Metrics>& batches) const {
 }
 
 void RankGrid::divide(Optimizer& optimizer) const {
-  if (world().size() > 1)
-    optimizer.divide(rank_division(world(), optimizer.parameters()));
+  if (world().size() > 1) optimizer.divide(rank_division(world(), optimizer.parameters()));
 }
 
 void RankGrid::compare(const Parameters& parameters, int64_t step, int64_t equal) const {

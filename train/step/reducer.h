@@ -49,8 +49,8 @@ class Reducer {
                           const std::vector<Tensor>& /*before*/) const {}
   /// Replaces Module::metrics() by those of the last micro-batch of the step.
   virtual void of_last_batch(std::map<std::string, double>&) const {}
-  /// Adds those of other processes to the metrics of batches, of which each one has its share, in the order
-  /// of the batches.
+  /// Completes the metrics of batches, of which each process has its share, with those of the others, in
+  /// the order of the batches.
   virtual void add_others(std::vector<Metrics>& /*batches*/) const {}
 
   /// Divides the state of the optimizer.
