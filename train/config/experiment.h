@@ -12,7 +12,7 @@
 #include "longhand/train/config/config.h"
 #include "longhand/train/config/memory.h"
 #include "longhand/train/config/sources.h"
-#include "longhand/train/step/metrics.h"
+#include "longhand/train/step/evaluation.h"
 #include "longhand/train/step/optimizers.h"
 #include "longhand/train/step/options.h"
 #include "longhand/train/step/schedule.h"

@@ -14,7 +14,6 @@
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/results/table.h"
 #include "longhand/train/run/model_directory.h"
-#include "longhand/train/step/evaluation.h"
 #include "longhand/train/transfer/load_weights.h"
 #include "longhand/train/transfer/saved_model.h"
 
