@@ -33,13 +33,8 @@ bool has_required(const Options& section, const std::string& key) {
   return section.has(key) && !section.is_optional(key);
 }
 
-// A configuration with the fields that the registry sets, and the values of its options.
-struct Completed {
-  Config config;
-  EffectiveValues options;
-};
-
-Completed completed(std::string_view name, const Config& config) {
+// A configuration with the fields that the registry sets. `values` is set to the options that apply.
+Config completed(std::string_view name, const Config& config, EffectiveValues* values = nullptr) {
   const Spec& of = spec(name);
   check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,
                      ": expected heads, head_dim and max_length of at least 1, got ", config.heads,
@@ -57,16 +52,15 @@ Completed completed(std::string_view name, const Config& config) {
   Config out = config;
   out.name = name;
   if (!out.kv_heads) out.kv_heads = out.heads;
-  Checked checked = of.check(out);
+  out.capabilities = of.check(out, values);
   known.emplace_back("type");
   config.options.check_known(known);
-  out.capabilities = std::move(checked.capabilities);
-  return {std::move(out), std::move(checked.options)};
+  return out;
 }
 
-Completed checked(std::string_view name, const Config& config) {
-  Completed out = completed(name, config);
-  const Capabilities& can = out.config.capabilities;
+Config checked(std::string_view name, const Config& config, EffectiveValues* values = nullptr) {
+  Config out = completed(name, config, values);
+  const Capabilities& can = out.capabilities;
   check<ConfigError>(!config.causal || can.causal, name,
                      ": causal attention is impossible: ", can.causal_reason);
   check<ConfigError>(config.causal || !can.causal_only, name,
@@ -94,11 +88,13 @@ const Spec& spec(std::string_view name) {
 }
 
 Capabilities capabilities(std::string_view name, const Config& config) {
-  return completed(name, config).config.capabilities;
+  return completed(name, config).capabilities;
 }
 
 EffectiveValues check_options(std::string_view name, const Config& config) {
-  return checked(name, config).options;
+  EffectiveValues values;
+  checked(name, config, &values);
+  return values;
 }
 
 void check_replaced(std::string_view name, const std::string& option, const Options& section,
@@ -111,7 +107,7 @@ void check_replaced(std::string_view name, const std::string& option, const Opti
 }
 
 std::unique_ptr<Variant> make(std::string_view name, const nn::Scope& scope, const Config& config) {
-  return spec(name).make(scope, checked(name, config).config);
+  return spec(name).make(scope, checked(name, config));
 }
 
 void add(const std::string& name, const Spec& spec) {

@@ -26,12 +26,6 @@ struct Evidence {
   void (*run)(conformance::Findings&);
 };
 
-/// What the options of a configuration give, without constructing the variant.
-struct Checked {
-  Capabilities capabilities;
-  EffectiveValues options;  // those that apply
-};
-
 /// What a variant's file declares to the registry. make_spec() fills in the second half.
 struct Spec {
   std::string summary;  // one line: what it computes
@@ -48,8 +42,9 @@ struct Spec {
   std::map<std::string, std::string> replaced{};
 
   Schema options{};
-  /// Reads and checks the options of a configuration, except for unknown ones.
-  Checked (*check)(const Config&) = nullptr;
+  /// Reads and checks the options of a configuration, except for unknown ones. `values` is set to the
+  /// options that apply.
+  Capabilities (*check)(const Config&, EffectiveValues* values) = nullptr;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&) = nullptr;
 };
 
@@ -75,11 +70,8 @@ VariantOptions read_variant_options(const Config& config, EffectiveValues* value
 template <class VariantOptions, class VariantClass>
 Spec make_spec(Spec spec) {
   spec.options = schema_of(VariantOptions{});
-  spec.check = [](const Config& config) {
-    EffectiveValues values;
-    const Capabilities capabilities =
-        read_variant_options<VariantOptions>(config, &values).capabilities();
-    return Checked{capabilities, std::move(values)};
+  spec.check = [](const Config& config, EffectiveValues* values) {
+    return read_variant_options<VariantOptions>(config, values).capabilities();
   };
   spec.make = [](const nn::Scope& scope, const Config& config) -> std::unique_ptr<Variant> {
     return std::make_unique<VariantClass>(scope, config,

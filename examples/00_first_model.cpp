@@ -4,7 +4,7 @@
 #include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/data/loader.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 
 using namespace longhand;
 

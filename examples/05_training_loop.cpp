@@ -9,8 +9,8 @@
 #include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/data/loader.h"
-#include "longhand/train/step/metrics.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/evaluation.h"
+#include "longhand/train/step/optimizers.h"
 #include "longhand/train/step/schedule.h"
 
 using namespace longhand;

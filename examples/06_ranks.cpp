@@ -40,7 +40,7 @@ int main() {
                                                     "lesson 6");
   train::Experiment experiment(config);
   data::Loader loader = experiment.loader();
-  const train::RankGrid grid(ranks, /*sequence_ranks=*/1, experiment.options.shards);
+  const train::RankGrid grid(ranks, /*sequence_ranks=*/1, experiment.options.step.shards);
 
   double loss = 0;
   train::Observer observer;

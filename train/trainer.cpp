@@ -54,6 +54,19 @@ void check_counters(const TrainingState& s) {
 
 }  // namespace
 
+std::string hash_of(const Parameters& parameters) {
+  data::Digester digester;
+  for (const auto& [name, parameter] : parameters) {
+    const Tensor values = parameter.value().contiguous();
+    digester.update(std::as_bytes(std::span(name)));
+    dispatch_any(values.dtype(), [&]<class T>() {
+      digester.update(
+          std::as_bytes(std::span(values.data<T>(), static_cast<size_t>(values.numel()))));
+    });
+  }
+  return data::hex(digester.digest());
+}
+
 Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const Schedule& schedule,
                  data::Loader& loader, const data::Task& task, const TrainerOptions& options,
                  Observer observer, std::filesystem::path folder, std::string config, LossFn loss)
@@ -71,14 +84,14 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
              .optimizer = optimizer,
              .schedule = schedule,
              .loader = loader,
-             .options = options_,
+             .options = options_.step,
              .on_phase = observer_.on_phase,
              .on_defect = [this](const std::string& defect) { skip_step(defect); }}) {
   check<ConfigError>(
-      options.steps >= 0 && options.micro_batches >= 1 && options.log_every >= 1 &&
+      options.steps >= 0 && options.step.micro_batches >= 1 && options.log_every >= 1 &&
           options.eval_batch_size >= 1,
       "trainer: expected steps >= 0 and micro_batches, log_every and eval_batch_size >= 1, got ",
-      options.steps, " steps of ", options.micro_batches, " micro-batches, a record every ",
+      options.steps, " steps of ", options.step.micro_batches, " micro-batches, a record every ",
       options.log_every, " steps, evaluation in batches of ", options.eval_batch_size);
   check<ConfigError>(options.best_metric == "loss" || options.best_metric == "accuracy",
                      "trainer: best_metric is \"", options.best_metric,
@@ -86,16 +99,12 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
   for (const std::string& split : task.splits())
     data_hashes_[split] = task.split(split).fingerprint();
   if (options.ema_decay > 0) ema_.emplace(step_.parameters(), options.ema_decay);
-  state_.seed = options.seed;
+  state_.seed = options.step.seed;
   state_.cursor = loader.cursor();
 }
 
 bool Trainer::stop_requested() const {
   return step_.reducer().any(observer_.should_stop && observer_.should_stop());
-}
-
-bool Trainer::save_requested() const {
-  return step_.reducer().any(observer_.should_save && observer_.should_save());
 }
 
 Stopped Trainer::run() {
@@ -108,13 +117,13 @@ Stopped Trainer::run() {
     }
     std::optional<Stopped> reason = ended();
     if (!reason && stop_requested()) reason = Stopped::signal;
-    const bool asked = save_requested();
+    const bool asked = step_.reducer().any(observer_.should_save && observer_.should_save());
     if (reason || asked || due(step, options_.checkpoint_every)) save_last(reason.has_value());
     if (reason) return *reason;
 
     const Step::Result result = [&] {
       try {
-        return step_.take(state_, ema());
+        return step_.take(state_, ema_ ? &*ema_ : nullptr);
       } catch (...) {
         loader_.seek(state_.cursor);  // so that the step can be repeated
         throw;
@@ -142,9 +151,9 @@ void Trainer::join(const Reducer& ranks) {
 
 void Trainer::skip_step(const std::string& defect) {
   const GuardState& guard = state_.guard;
-  if (options_.guard.on_bad_step == GuardOptions::Action::stop)
+  if (options_.step.guard.on_bad_step == GuardOptions::Action::stop)
     throw DivergedError(defect + "; the weights are those before this step" + save_snapshot());
-  if (guard.skipped_in_turn >= options_.guard.max_skips)
+  if (guard.skipped_in_turn >= options_.step.guard.max_skips)
     throw DivergedError(concat_message(defect, ", and the ", guard.skipped_in_turn,
                                        " steps before it were skipped, as many as train.max_skips "
                                        "allows; the weights are those before them",
@@ -239,14 +248,11 @@ bool Trainer::evaluate_now() {
 std::optional<Stopped> Trainer::ended() const {
   if (evaluation_due()) return std::nullopt;
   if (state_.step >= options_.steps) return Stopped::finished;
-  if (ends_early()) return Stopped::early;
-  return std::nullopt;
-}
-
-bool Trainer::ends_early() const {
-  return (options_.patience > 0 && state_.evaluations_since_best >= options_.patience) ||
-         (options_.target_accuracy > 0 && state_.evaluated_step > 0 &&
-          state_.last_accuracy >= options_.target_accuracy);
+  const bool patient =
+      options_.patience <= 0 || state_.evaluations_since_best < options_.patience;
+  const bool accurate = options_.target_accuracy > 0 && state_.evaluated_step > 0 &&
+                        state_.last_accuracy >= options_.target_accuracy;
+  return patient && !accurate ? std::nullopt : std::optional(Stopped::early);
 }
 
 Checkpoint Trainer::view() const {
@@ -269,9 +275,9 @@ Checkpoint Trainer::checkpoint() const {
 }
 
 void Trainer::resume(const Checkpoint& checkpoint, bool is_last) {
-  check<DataError>(checkpoint.training.seed == options_.seed,
+  check<DataError>(checkpoint.training.seed == options_.step.seed,
                    "the checkpoint is of a run with seed ", checkpoint.training.seed, ", expected ",
-                   options_.seed);
+                   options_.step.seed);
   // Everything is checked before anything changes.
   check_counters(checkpoint.training);
   nn::check_state(model_.state_dict(), checkpoint.model, "the model");

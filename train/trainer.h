@@ -12,11 +12,14 @@
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/step/metrics.h"
+#include "longhand/train/step/evaluation.h"
 #include "longhand/train/step/options.h"
 #include "longhand/train/step/step.h"
 
 namespace longhand::train {
+
+/// The XXH3-128 digest of the names and values of all parameters, as 32 hexadecimal digits.
+std::string hash_of(const Parameters& parameters);
 
 /// One line of a metrics file.
 struct Record {
@@ -134,8 +137,6 @@ class Trainer {
   const TrainingState& state() const { return state_; }
   /// By split, data::Dataset::fingerprint(): stored in checkpoints.
   const std::map<std::string, std::string>& data_hashes() const { return data_hashes_; }
-  /// Returns the averaged weights; null without ema_decay.
-  Ema* ema() { return ema_ ? &*ema_ : nullptr; }
 
  private:
   void skip_step(const std::string& defect);
@@ -143,13 +144,11 @@ class Trainer {
   void train_record(const Step::Result& last);
   bool evaluate_now();
   bool evaluation_due() const;
-  bool ends_early() const;
   /// Saves last.h5. At the end of the run an error is not only a warning.
   void save_last(bool at_end);
   void save_as(const std::string& name, bool is_required = false,
                const std::filesystem::path& keep_old_as = {});
   bool stop_requested() const;
-  bool save_requested() const;
 
   nn::Module& model_;
   LogitsFn logits_;

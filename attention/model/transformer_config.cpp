@@ -1,6 +1,7 @@
 #include "longhand/attention/model/transformer_config.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "longhand/attention/model/multi_head.h"
@@ -36,11 +37,6 @@ std::vector<LinearLayer> linears_of_block(const TransformerConfig& c, int64_t la
   return all;
 }
 
-// Whether a layer has projections for queries and keys.
-bool projects(const TransformerConfig& c, int64_t layer) {
-  return capabilities(c.attention_of(layer), c.attention_config(layer)).uses_queries_and_keys;
-}
-
 bool has_alibi(const std::string& variant) { return spec(variant).alibi; }
 
 std::string no_use_for_alibi(const std::string& variants) {
@@ -49,14 +45,19 @@ std::string no_use_for_alibi(const std::string& variants) {
                         "\"learned\", \"sinusoidal\" or \"none\"");
 }
 
-// The options of [model] that concern queries and keys, with what is wrong with each if no layer has
-// any.
-std::vector<std::pair<std::string, std::string>> needs_queries_and_keys(
-    const TransformerConfig& c, const std::string& variants) {
-  std::vector<std::pair<std::string, std::string>> out;
-  if (c.positions == "rotary") out.emplace_back("positions", no_use_for_rotary(variants));
-  if (c.around.qk_norm != "none") out.emplace_back("qk_norm", no_use_for_qk_norm(variants));
-  return out;
+// The first option of [model] without effect, and what is wrong with it; `any_projects` and `any_alibi`:
+// whether a layer has queries and keys, and scores for ALiBi.
+std::optional<std::pair<const char*, std::string>> without_effect(const TransformerConfig& c,
+                                                                  const std::string& variants,
+                                                                  bool any_projects,
+                                                                  bool any_alibi) {
+  if (!any_projects && c.positions == "rotary")
+    return std::pair("positions", no_use_for_rotary(variants));
+  if (!any_projects && c.around.qk_norm != "none")
+    return std::pair("qk_norm", no_use_for_qk_norm(variants));
+  if (!any_alibi && c.positions == "alibi")
+    return std::pair("positions", no_use_for_alibi(variants));
+  return std::nullopt;
 }
 
 // What is wrong with low_rank; empty: nothing.
@@ -208,14 +209,12 @@ int64_t TransformerConfig::projected_width(int64_t layer) const {
 void TransformerConfig::check_effects() const {
   bool any_projects = false, any_alibi = false;
   for (int64_t layer = 0; layer < (layer_attention.empty() ? 1 : layers); ++layer) {
-    any_projects = any_projects || projects(*this, layer);
-    any_alibi = any_alibi || has_alibi(attention_of(layer));
+    const std::string& name = attention_of(layer);
+    any_projects |= capabilities(name, attention_config(layer)).uses_queries_and_keys;
+    any_alibi |= has_alibi(name);
   }
-  check<ConfigError>(positions != "alibi" || any_alibi,
-                     "model.positions: ", no_use_for_alibi(attention_name()));
-  if (any_projects) return;
-  for (const auto& [option, problem] : needs_queries_and_keys(*this, attention_name()))
-    throw ConfigError(concat_message("model.", option, ": ", problem));
+  if (const auto found = without_effect(*this, attention_name(), any_projects, any_alibi))
+    throw ConfigError(concat_message("model.", found->first, ": ", found->second));
 }
 
 std::vector<LinearLayer> TransformerConfig::linear_layers() const {
@@ -280,7 +279,7 @@ std::vector<Options> options_of_layers(const Options& section,
     }
   }
   const auto contains = [](const std::vector<std::string>& list, const std::string& key) {
-    return std::find(list.begin(), list.end(), key) != list.end();
+    return std::ranges::find(list, key) != list.end();
   };
   for (const std::string& key : section.keys()) {
     if (contains(known, key)) continue;
@@ -312,22 +311,17 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
   attention.require(
       variants.size() == 1 || static_cast<int64_t>(variants.size()) == config.layers, "type",
       concat_message("expected one variant, or one for each of ", config.layers, " layers"));
-  if (std::none_of(variants.begin(), variants.end(), [](const std::string& variant) {
-        return capabilities(variant).uses_queries_and_keys;
-      }))
-    for (const auto& [option, problem] : needs_queries_and_keys(config, variants.front()))
-      model.require(false, option, problem);
-  model.require(
-      config.positions != "alibi" || std::any_of(variants.begin(), variants.end(), has_alibi),
-      "positions", no_use_for_alibi(variants.front()));
+  const bool any_projects = std::ranges::any_of(
+      variants, [](const auto& name) { return capabilities(name).uses_queries_and_keys; });
+  const bool any_alibi = std::ranges::any_of(variants, has_alibi);
+  if (const auto found = without_effect(config, variants.front(), any_projects, any_alibi))
+    model.require(false, found->first, found->second);
   config.attention = variants.front();
   config.attention_options = attention;
-  const std::vector<std::string> keys = attention.keys();
-  const bool differ =
-      variants.size() > 1 || std::any_of(keys.begin(), keys.end(), [](const std::string& key) {
-        return key.find('.') != std::string::npos;
-      });
-  if (differ) {
+  const auto of_one_layer = [](const std::string& key) {
+    return key.find('.') != std::string::npos;
+  };
+  if (variants.size() > 1 || std::ranges::any_of(attention.keys(), of_one_layer)) {
     constexpr int64_t most_different = 1 << 16;  // each with options of its own
     model.require(config.layers <= most_different, "layers",
                   concat_message("at most ", most_different, " layers can differ"));

@@ -1,7 +1,9 @@
 #include "longhand/attention/ranks/over_ranks.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
+#include <vector>
 
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ranks/sequence_part.h"
@@ -9,14 +11,6 @@
 
 namespace longhand::attention {
 namespace {
-
-// x (B, n, H, D), and zeros for the tokens up to N.
-Variable with_zeros(const Variable& x, int64_t N) {
-  const int64_t n = x.size(1);
-  if (n == N) return x;
-  return concat({x, Variable(Tensor::zeros({x.size(0), N - n, x.size(2), x.size(3)}, x.dtype()))},
-                1);
-}
 
 // The mask of tokens behind the end of sequences, which are padding.
 Mask padded(const Mask& mask, int64_t batch, const SequencePart& part) {
@@ -34,33 +28,23 @@ nn::Pass over_whole(const nn::Pass& pass) {
   return whole;
 }
 
-// The inputs that a variant reads, of whole sequences or heads, from what one exchange gives for those of
-// the part: v, q, k, x.
-class Exchanged {
- public:
-  Exchanged(const Capabilities& can, const Inputs& in)
-      : queries_(can.uses_queries_and_keys), keys_(queries_ && can.uses_keys), x_(can.uses_x) {
-    given.push_back(in.v);
-    if (queries_) given.push_back(in.q);
-    if (keys_) given.push_back(in.k);
-    if (x_) given.push_back(in.x);
-  }
-  // `heads`: of queries. What is not read has shapes alone.
-  Inputs of(const Variables& whole, int64_t heads) const {
-    size_t next = 0;
-    Inputs out;
-    out.v = whole[next++];
-    out.q = queries_ ? whole[next++] : for_all_heads(out.v, heads);
-    out.k = keys_ ? whole[next++] : out.v;
-    if (x_) out.x = whole[next++];
-    return out;
-  }
-
+// What exchange(inputs that the variant reads) gives, as inputs for this number of heads. What the variant
+// does not read has shapes alone.
+template <class Exchange>
+Inputs exchanged(const Capabilities& can, const Inputs& in, int64_t heads, Exchange exchange) {
+  std::vector<Variable Inputs::*> read{&Inputs::v};
+  if (can.uses_queries_and_keys) read.push_back(&Inputs::q);
+  if (can.uses_queries_and_keys && can.uses_keys) read.push_back(&Inputs::k);
+  if (can.uses_x) read.push_back(&Inputs::x);
   Variables given;
-
- private:
-  bool queries_, keys_, x_;
-};
+  for (const auto member : read) given.push_back(in.*member);
+  const Variables whole = exchange(given);
+  Inputs out;
+  for (size_t i = 0; i < read.size(); ++i) out.*read[i] = whole[i];
+  if (!out.q.defined()) out.q = for_all_heads(out.v, heads);
+  if (!out.k.defined()) out.k = out.v;
+  return out;
+}
 
 // The tokens of the part, and what they need of others by Pass::join.
 Variable attend_own(Variant& variant, const Inputs& inputs, const Mask& mask, const nn::Pass& pass,
@@ -87,8 +71,9 @@ Variable attend_heads(Variant& variant, const Inputs& inputs, const Mask& mask,
   for (Variable* const x : {&own.k, &own.v})  // of at least one head a rank
     if (x->size(2) % P != 0) *x = for_all_heads(*x, H);
   if (variant.capabilities().uses_x) own.x = variant.gates(inputs.x);
-  const Exchanged exchanged(variant.capabilities(), own);
-  const Inputs whole = exchanged.of(heads_of_sequences(exchanged.given, part), H / P);
+  const Inputs whole = exchanged(variant.capabilities(), own, H / P, [&](const Variables& given) {
+    return heads_of_sequences(given, part);
+  });
   nn::Pass of_heads = over_whole(pass);
   of_heads.heads = {part.part() * (H / P), H};
   of_heads.others = pass.join;
@@ -120,63 +105,28 @@ Variable attend_keys(Variant& variant, const Inputs& inputs, const Mask& mask, c
 
 Variable attend_gathered(Variant& variant, const Inputs& inputs, const Mask& mask,
                          const nn::Pass& pass, const SequencePart& part) {
-  const Exchanged exchanged(variant.capabilities(), inputs);
-  const Inputs whole = exchanged.of(whole_sequences(exchanged.given, part), variant.config().heads);
+  const Inputs whole =
+      exchanged(variant.capabilities(), inputs, variant.config().heads,
+                [&](const Variables& given) { return whole_sequences(given, part); });
   return contiguous(tokens_of_part(variant.apply(whole, mask, over_whole(pass)), part));
 }
 
 }  // namespace
 
 const char* name_of(SequencePath path) {
-  switch (path) {
-    case SequencePath::gathered:
-      return "gathered";
-    case SequencePath::heads:
-      return "heads";
-    case SequencePath::sums:
-      return "sums";
-    case SequencePath::state:
-      return "state";
-    case SequencePath::landmarks:
-      return "landmarks";
-    case SequencePath::halo:
-      return "halo";
-    case SequencePath::local:
-      return "local";
-    case SequencePath::keys:
-      return "keys";
-    case SequencePath::ring:
-      return "ring";
-    case SequencePath::parts:
-      return "parts";
-  }
-  return "";
+  constexpr std::array names{"gathered", "heads",     "keys", "ring",  "sums",
+                             "state",    "landmarks", "halo", "local", "parts"};
+  return names[static_cast<size_t>(path)];
 }
 
 SequencePath sequence_path(Needs needs, bool causal, bool divided) {
-  switch (needs) {
-    case Needs::tokens:
-      return SequencePath::gathered;
-    case Needs::heads:
-      return divided ? SequencePath::heads : SequencePath::gathered;
-    case Needs::keys:
-      return divided ? SequencePath::heads : SequencePath::keys;
-    case Needs::key_blocks:
-      return divided ? SequencePath::heads : SequencePath::ring;
-    case Needs::landmarks:
-      return SequencePath::landmarks;
-    case Needs::sums:
-      return causal ? SequencePath::state : SequencePath::sums;
-    case Needs::state:
-      return SequencePath::state;
-    case Needs::neighbours:
-      return SequencePath::halo;
-    case Needs::nothing:
-      return SequencePath::local;
-    case Needs::parts:
-      return SequencePath::parts;
-  }
-  return SequencePath::gathered;
+  using enum SequencePath;
+  if (divided && (needs == Needs::heads || needs == Needs::keys || needs == Needs::key_blocks))
+    return heads;
+  if (causal && needs == Needs::sums) return state;
+  constexpr std::array of_needs{gathered, gathered, keys, ring,  landmarks,
+                                sums,     state,    halo, local, parts};
+  return of_needs[static_cast<size_t>(needs)];
 }
 
 SequencePath sequence_path(const Variant& variant, int ranks) {

@@ -29,7 +29,7 @@ Variable moved(const Variable& x, int from, int to) {
 // Tensors that are exchanged together: their axes from `first` on, joined to one, lie side by side.
 class Rows {
  public:
-  Rows(const Variables& parts, int first) : parts_(parts) {
+  Rows(const Variables& parts, int first) : parts_(parts), first_(first) {
     for (const Variable& x : parts) {
       Shape shape;
       for (int axis = 0; axis < first; ++axis) shape.push_back(x.size(axis));
@@ -39,22 +39,23 @@ class Rows {
       flat_.push_back(reshape(x, shape));
     }
   }
-  Variable joined(int axis) const { return flat_.size() == 1 ? flat_[0] : concat(flat_, axis); }
-  // shaped(part, its columns of y) of each part.
-  template <class F>
-  Variables split(const Variable& y, F shaped) const {
+  Variable joined() const { return flat_.size() == 1 ? flat_[0] : concat(flat_, first_); }
+  // The columns of y (B, N, …) that belong to each part, with its axes from `first` on.
+  Variables split(const Variable& y) const {
     Variables out;
-    for (size_t i = 0, begin = 0; i < parts_.size(); ++i) {
-      const auto width = static_cast<size_t>(flat_[i].size(-1));
-      out.push_back(shaped(parts_[i], slice(y, 2, static_cast<int64_t>(begin),
-                                            static_cast<int64_t>(begin + width))));
-      begin += width;
+    int64_t begin = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const int64_t end = begin + flat_[i].size(-1);
+      out.push_back(reshape(slice(y, 2, begin, end),
+                            with_front({y.size(0), y.size(1)}, parts_[i], first_)));
+      begin = end;
     }
     return out;
   }
 
  private:
   const Variables& parts_;
+  int first_;
   Variables flat_;
 };
 
@@ -98,19 +99,20 @@ nn::Pass over_part(nn::Pass pass, const std::shared_ptr<const SequencePart>& par
 
 Variables whole_sequences(const Variables& parts, const SequencePart& part) {
   if (!part.cut()) return parts;
-  Rows rows(parts, 2);
-  return rows.split(whole_sequence(rows.joined(2), part, part.length),
-                    [](const Variable& x, const Variable& piece) {
-                      return reshape(piece, with_front({piece.size(0), piece.size(1)}, x, 2));
-                    });
+  const Rows rows(parts, 2);
+  return rows.split(whole_sequence(rows.joined(), part, part.length));
+}
+
+Variable with_zeros(const Variable& x, int64_t N) {
+  const int64_t n = x.size(1);
+  return n == N ? x : concat({x, zeros(x, N - n)}, 1);
 }
 
 Variable tokens_of_part(const Variable& x, const SequencePart& part) {
   if (!part.cut()) return x;
   const int64_t n = part.tokens(), begin = std::min(part.begin, x.size(1)),
                 end = std::min(part.begin + n, x.size(1));
-  const Variable own = slice(x, 1, begin, end);
-  return end - begin == n ? own : concat({own, zeros(x, n - (end - begin))}, 1);
+  return with_zeros(slice(x, 1, begin, end), n);
 }
 
 Variables heads_of_sequences(const Variables& parts, const SequencePart& part) {
@@ -122,22 +124,18 @@ Variables heads_of_sequences(const Variables& parts, const SequencePart& part) {
                       x.size(2), " heads");
     of_ranks.push_back(reshape(x, with_front({x.size(0), x.size(1), P, x.size(2) / P}, x, 3)));
   }
-  Rows rows(of_ranks, 3);
+  const Rows rows(of_ranks, 3);
   const Variable all =
-      moved(all_to_all(moved(rows.joined(3), 2, 0), part.ranks), 0, 1);  // (B, P, n, …)
+      moved(all_to_all(moved(rows.joined(), 2, 0), part.ranks), 0, 1);  // (B, P, n, …)
   return rows.split(
-      slice(reshape(all, {all.size(0), part.padded(), all.size(3)}), 1, 0, part.length),
-      [](const Variable& x, const Variable& piece) {
-        return reshape(piece, with_front({piece.size(0), piece.size(1)}, x, 3));
-      });
+      slice(reshape(all, {all.size(0), part.padded(), all.size(3)}), 1, 0, part.length));
 }
 
 Variable tokens_of_heads(const Variable& x, const SequencePart& part) {
   if (!part.cut()) return x;
   const int64_t B = x.size(0), n = part.tokens(), heads = x.size(2), P = part.parts();
-  Variable padded = x;
-  if (part.length < part.padded()) padded = concat({x, zeros(x, part.padded() - part.length)}, 1);
-  const Variable of_ranks = reshape(padded, with_front({B, P, n, heads}, x, 3));
+  const Variable of_ranks =
+      reshape(with_zeros(x, part.padded()), with_front({B, P, n, heads}, x, 3));
   const Variable all = all_to_all(moved(of_ranks, 1, 0), part.ranks);  // (P, B, n, H / P, …)
   return reshape(moved(all, 0, 2), with_front({B, n, P * heads}, x, 3));
 }

@@ -7,7 +7,7 @@
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 #include "longhand/train/step/schedule.h"
 #include "tests/golden/readers.h"
 #include "tests/support/catch.h"

@@ -79,16 +79,14 @@ void check_same(const Checkpoint& a, const Checkpoint& b) {
 /// Twenty steps with every kind of state. No step is a multiple of all intervals.
 ToyRun::Setup eventful(bool sgd = false) {
   ToyRun::Setup s;
-  s.options = {.steps = 20,
-               .micro_batches = 3,
-               .clip_norm = 0.5,
+  s.options = {.step = {.micro_batches = 3, .clip_norm = 0.5, .seed = 42},
+               .steps = 20,
                .label_smoothing = 0.1,
                .ema_decay = 0.9,
                .log_every = 3,
                .eval_every = 4,
                .eval_batch_size = 7,
-               .patience = 100,
-               .seed = 42};
+               .patience = 100};
   s.sgd = sgd;
   s.bucket = true;
   return s;
@@ -207,7 +205,7 @@ TEST_CASE("any number of micro-batches is the same batch") {
     s.dtype = dtype;
     s.dropout = 0;
     s.batch_size = batch_size;
-    s.options = {.steps = 3, .micro_batches = micro_batches, .clip_norm = 0.1};
+    s.options = {.step = {.micro_batches = micro_batches, .clip_norm = 0.1}, .steps = 3};
     ToyRun run(s);
     run.trainer.run();
     return std::pair(run.trainer.checkpoint().model, run.losses("train"));
@@ -228,7 +226,7 @@ TEST_CASE("any number of micro-batches is the same batch") {
 TEST_CASE("dropout differs between steps and between micro-batches") {
   std::vector<Tensor> masks;
   ToyRun::Setup s;
-  s.options = {.steps = 2, .micro_batches = 2};
+  s.options = {.step = {.micro_batches = 2}, .steps = 2};
   ToyRun run(s);
   const LogitsFn spy = [&](const data::Batch& batch, const nn::Pass& pass) {
     if (pass.training) {
@@ -436,7 +434,7 @@ TEST_CASE("trainer options are read and checked") {
   section.set("best_metric", std::string("accuracy"));
   const TrainerOptions o = read(section);
   CHECK(o.steps == 500);
-  CHECK(o.micro_batches == 4);
+  CHECK(o.step.micro_batches == 4);
   CHECK(o.eval_every == 50);
   CHECK(o.eval_batch_size == 16);
   CHECK(o.best_metric == "accuracy");

@@ -207,7 +207,7 @@ Experiment::Experiment(Config config_, const data::Splits& splits)
 Experiment::Experiment(Config config_, Parts&& parts)
     : config(std::move(config_)),
       effective(parts.plan.effective),
-      seed(parts.plan.train.trainer.seed),
+      seed(parts.plan.train.trainer.step.seed),
       loading(parts.plan.train.loading),
       options(parts.plan.train.trainer),
       init(parts.plan.train.init),

@@ -16,6 +16,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/measure/memory_peak.h"
 #include "longhand/core/storage.h"
+#include "longhand/train/step/evaluation.h"
 #include "longhand/train/step/step.h"
 
 namespace longhand::train {
@@ -167,7 +168,7 @@ class Rehearsal {
     const int64_t of = ranks_.reducer.share().of, parts = r_.micro_batches(of),
                   shards = std::min(parts, std::max(fewer, of));
     trained_ = parts > shards ? r_.micro_batch_size(of) * shards : batch_size_;
-    const TrainerOptions options{.shards = shards, .recompute = options_.recompute};
+    const StepOptions options{.shards = shards, .recompute = options_.step.recompute};
     const auto levels = [&](int64_t n) {
       return std::floor(std::log2(number(std::max<int64_t>(1, n / of))));
     };
@@ -248,7 +249,7 @@ double MemoryEstimate::total() const {
 
 int64_t MemoryRequest::micro_batches(int64_t data_ranks) const {
   return std::min(train.loading.batch_size,
-                  std::max(train.trainer.shards, data_ranks) * train.trainer.micro_batches);
+                  std::max(train.trainer.step.shards, data_ranks) * train.trainer.step.micro_batches);
 }
 
 int64_t MemoryRequest::micro_batch_size(int64_t data_ranks) const {

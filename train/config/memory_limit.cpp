@@ -148,8 +148,8 @@ class Excess {
     if (const std::string parts = micro_batches(); !parts.empty())
       list.insert(list.begin() + std::min<std::ptrdiff_t>(1, std::ssize(list)), parts);
     MemoryRequest other = request_;
-    other.train.trainer.recompute = true;
-    if (request_.trains && !request_.train.trainer.recompute && fits(other))
+    other.train.trainer.step.recompute = true;
+    if (request_.trains && !request_.train.trainer.step.recompute && fits(other))
       list.emplace_back("train.recompute = true");
     other = request_;
     other.model.attention_options.set("impl", std::string("tiled"));

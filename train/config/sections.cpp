@@ -52,7 +52,7 @@ void TrainSection::describe(OptionVisitor& v) {
   loading.describe(v);
   trainer.describe(v, loading.batch_size);
   init.describe(v);
-  distill.describe(v, trainer.recompute);
+  distill.describe(v, trainer.step.recompute);
   v.require(trainer.sequence_ranks == 1 || distill.from.empty(), "sequence_ranks",
             "a teacher compares whole sequences: expected 1 with distill_from");
   v.boolean(
@@ -63,7 +63,7 @@ void TrainSection::describe(OptionVisitor& v) {
       "memory_limit", memory_limit, {0},
       "GiB of memory that the run may take: one whose estimate exceeds it is refused before it "
       "begins; 0: what the machine has");
-  trainer.seed = static_cast<uint64_t>(seed);
+  trainer.step.seed = static_cast<uint64_t>(seed);
 }
 
 void OptimizerSection::describe(OptionVisitor& v) {

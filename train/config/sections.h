@@ -8,7 +8,7 @@
 #include "longhand/core/schema.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/loader.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 #include "longhand/train/step/options.h"
 #include "longhand/train/step/schedule.h"
 

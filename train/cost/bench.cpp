@@ -359,7 +359,7 @@ BenchResult bench_step(const Config& config, int64_t batch, const BenchOptions& 
   const attention::TransformerConfig shape = read_model(config, nullptr, &values);
   const auto optimization = read_section<BenchOptimizer>(config.optimizer());
   MemoryRequest memory = steps_alone(shape, batch);
-  memory.train.trainer.recompute = options.recompute;
+  memory.train.trainer.step.recompute = options.recompute;
   memory.optimizer.optimizer = optimization.optimizer;
   memory.effective = values;
   check_memory(memory);

@@ -241,7 +241,7 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
     return r.compute.seconds(rest, attention) / r.cores_per_thread;
   };
   // Recomputation and teachers repeat the forward pass.
-  const double again = request.train.trainer.recompute ? 1 : 0;
+  const double again = request.train.trainer.step.recompute ? 1 : 0;
   const double teacher = request.train.distill.from.empty() ? 0 : 1;
   const double backward = seconds(work.backward + again * work.forward,
                                   work.attention_backward + again * work.attention_forward);

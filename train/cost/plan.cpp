@@ -42,7 +42,7 @@ struct Group {
 
 std::string options_of(const ForecastRequest& request, const Split& split) {
   std::string out;
-  if (split.data_ranks > request.memory.train.trainer.shards)
+  if (split.data_ranks > request.memory.train.trainer.step.shards)
     out = fmt::format("train.shards={}", split.data_ranks);
   if (split.sequence_ranks > 1)
     out += fmt::format("{}train.sequence_ranks={}", out.empty() ? "" : " ", split.sequence_ranks);

@@ -67,7 +67,7 @@ class Runner {
   Runner(Config config, Communicator& ranks)
       : experiment_(std::move(config)),
         loader_(experiment_.loader()),
-        grid_(ranks, 1, experiment_.options.shards),
+        grid_(ranks, 1, experiment_.options.step.shards),
         trainer_(experiment_.model, logits_of(experiment_.model), *experiment_.optimizer,
                  experiment_.schedule, loader_, experiment_.task, experiment_.options, observer()) {
     trainer_.join(grid_);
@@ -125,7 +125,7 @@ std::unique_ptr<Runner> make_runner(Config config, Communicator& ranks) {
     config.assign("train", key, std::move(value), "bench ranks");
   };
   set("batch_size", P * one.loading.batch_size);
-  set("shards", P * one.trainer.shards);
+  set("shards", P * one.trainer.step.shards);
   set("steps", int64_t{1} << 40);
   set("eval_every", int64_t{0});
   set("log_every", int64_t{1} << 40);

@@ -10,7 +10,7 @@
 
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/config/config.h"
-#include "longhand/train/step/metrics.h"
+#include "longhand/train/step/evaluation.h"
 
 namespace longhand::train {
 

@@ -194,7 +194,7 @@ ReplayedStep replay(const SavedModel& snapshot) {
     std::stable_sort(out.gradients.begin(), out.gradients.end(), [](const auto& a, const auto& b) {
       return std::isfinite(b.norm) && !(a.norm <= b.norm);
     });
-    out.defect = defect(e.options.guard, state.guard, total.loss, *out.gradient_norm);
+    out.defect = defect(e.options.step.guard, state.guard, total.loss, *out.gradient_norm);
   } catch (const Found&) {
   } catch (const Error& error) {
     out.error = error.what();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "longhand/core/statistics.h"
-#include "longhand/train/step/metrics.h"
+#include "longhand/train/step/evaluation.h"
 
 namespace longhand::train {
 

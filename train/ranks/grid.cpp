@@ -11,9 +11,9 @@
 #include "longhand/core/error.h"
 #include "longhand/core/view.h"
 #include "longhand/train/ranks/gradient_join.h"
+#include "longhand/train/ranks/rank_division.h"
 #include "longhand/train/step/loss.h"
-#include "longhand/train/step/metrics.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/trainer.h"
 
 namespace longhand::train {
 namespace {
@@ -94,7 +94,7 @@ void RankGrid::keep_share(Metrics& metrics, const data::Batch& batch) const {
 
 std::unique_ptr<GradientSum> RankGrid::gradient_sum(const Parameters& parameters) const {
   if (world().size() == 1) return nullptr;
-  return std::make_unique<GradientJoin>(parameters, *this);
+  return gradient_join(parameters, *this);
 }
 
 void RankGrid::add_losses(Contribution& total) const {
@@ -136,13 +136,13 @@ void RankGrid::of_last_batch(std::map<std::string, double>& metrics) const {
   for (auto& [name, entry] : metrics) entry = *value++;
 }
 
-// In the order of the batches, of which each rank has every P-th one.
-Metrics RankGrid::sum_of(const std::vector<Metrics>& batches) const {
+// Each rank has every P-th batch.
+void RankGrid::add_others(std::vector<Metrics>& batches) const {
   Communicator& ranks = data();
-  Tensor most = Tensor::zeros({ranks.size()}, DType::i64);
-  most.data<int64_t>()[ranks.rank()] = std::ssize(batches);
+  Tensor most = Tensor::zeros({1}, DType::i64);  // those of the first rank
+  if (ranks.rank() == 0) *most.data<int64_t>() = std::ssize(batches);
   ranks.sum(most);
-  const int64_t turns = most.data<int64_t>()[0];  // the first rank has as many as any other
+  const int64_t turns = *most.data<int64_t>();
   Tensor losses = Tensor::zeros({turns}, DType::f64),
          counts = Tensor::zeros({turns, 4}, DType::i64);
   for (int64_t i = 0; i < std::ssize(batches); ++i) {
@@ -154,17 +154,18 @@ Metrics RankGrid::sum_of(const std::vector<Metrics>& batches) const {
   sequence().sum(losses);
   sequence().sum(counts);
   const Tensor all_losses = ranks.all_gather(losses), all_counts = ranks.all_gather(counts);
-  Metrics total;
+  batches.clear();
   for (int64_t turn = 0; turn < turns; ++turn)
     for (int64_t rank = 0; rank < ranks.size(); ++rank) {
       const int64_t i = rank * turns + turn;
       const int64_t* const n = all_counts.data<int64_t>() + 4 * i;
-      total += {all_losses.data<double>()[i], n[0], n[1], n[2], n[3]};
+      batches.push_back({all_losses.data<double>()[i], n[0], n[1], n[2], n[3]});
     }
-  return total;
 }
 
-void RankGrid::divide(Optimizer& optimizer) const { optimizer.share(world()); }
+void RankGrid::divide(Optimizer& optimizer) const {
+  if (world().size() > 1) optimizer.divide(rank_division(world(), optimizer.parameters()));
+}
 
 void RankGrid::compare(const Parameters& parameters, int64_t step, int64_t equal) const {
   if (world().size() == 1) return;

@@ -42,7 +42,7 @@ class RankGrid : public Reducer {
   void add_losses(Contribution& total) const override;
   void add_counts(std::vector<Tensor>& counters, const std::vector<Tensor>& before) const override;
   void of_last_batch(std::map<std::string, double>& metrics) const override;
-  Metrics sum_of(const std::vector<Metrics>& batches) const override;
+  void add_others(std::vector<Metrics>& batches) const override;
   void divide(Optimizer& optimizer) const override;
   void compare(const Parameters& parameters, int64_t step, int64_t equal) const override;
 

@@ -137,7 +137,13 @@ class Mpi::Engine {
       }
     }
   }
-  void complete(MPI_Request request, const char* function) { complete(&request, 1, function); }
+  /// Starts an operation by call(&request), and waits for it.
+  template <class Call>
+  void complete(const char* function, Call call) {
+    MPI_Request request;
+    require(call(&request), function);
+    complete(&request, 1, function);
+  }
 
  private:
   // A rank that waits gives a sign of it to the others once in each interval_, so that one which gives
@@ -261,18 +267,17 @@ class Mpi::Group final : public Communicator {
   void broadcast(std::string& bytes) override {
     if (size_ == 1) return;
     now("broadcast", [&] {
+      const auto send = [&](void* data, uint64_t count, MPI_Datatype type) {
+        engine_->complete("MPI_Ibcast", [&](MPI_Request* request) {
+          return MPI_Ibcast(data, static_cast<int>(count), type, 0, group_, request);
+        });
+      };
       uint64_t size = bytes.size();
-      MPI_Request request;
-      require(MPI_Ibcast(&size, 1, MPI_UINT64_T, 0, group_, &request), "MPI_Ibcast");
-      engine_->complete(request, "MPI_Ibcast");
+      send(&size, 1, MPI_UINT64_T);
       bytes.resize(size);
       constexpr uint64_t most = uint64_t{1} << 30;
-      for (uint64_t begin = 0; begin < size; begin += most) {
-        const int count = static_cast<int>(std::min(most, size - begin));
-        require(MPI_Ibcast(bytes.data() + begin, count, MPI_CHAR, 0, group_, &request),
-                "MPI_Ibcast");
-        engine_->complete(request, "MPI_Ibcast");
-      }
+      for (uint64_t begin = 0; begin < size; begin += most)
+        send(bytes.data() + begin, std::min(most, size - begin), MPI_CHAR);
       return rank_ == 0 ? static_cast<int64_t>(size) * (size_ - 1) : 0;
     });
   }
@@ -281,26 +286,19 @@ class Mpi::Group final : public Communicator {
     if (size_ == 1) return {own};
     std::vector<std::string> out;
     now("gather", [&] {
-      const int length = count_of(static_cast<int64_t>(own.size()));
-      std::vector<int> lengths(static_cast<size_t>(size_)), begins;
-      MPI_Request request;
-      require(MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, group_, &request),
-              "MPI_Iallgather");
-      engine_->complete(request, "MPI_Iallgather");
-      int64_t total = 0;
-      for (const int n : lengths) {
-        begins.push_back(count_of(total));
-        total += n;
-      }
-      std::string all(static_cast<size_t>(count_of(total)), '\0');
-      require(MPI_Iallgatherv(own.data(), length, MPI_CHAR, all.data(), lengths.data(),
-                              begins.data(), MPI_CHAR, group_, &request),
-              "MPI_Iallgatherv");
-      engine_->complete(request, "MPI_Iallgatherv");
-      for (size_t rank = 0; rank < lengths.size(); ++rank)
-        out.push_back(
-            all.substr(static_cast<size_t>(begins[rank]), static_cast<size_t>(lengths[rank])));
-      return static_cast<int64_t>(own.size()) * (size_ - 1);
+      Tensor length = Tensor::zeros({1}, DType::i64), lengths = Tensor::empty({size_}, DType::i64);
+      *length.data<int64_t>() = std::ssize(own);
+      gather_now(length, lengths);
+      const int64_t* const n = lengths.data<int64_t>();
+      const int64_t most = *std::max_element(n, n + size_);
+      Tensor padded = Tensor::zeros({most}, DType::u8),
+             all = Tensor::empty({size_, most}, DType::u8);
+      std::ranges::copy(own, padded.data<uint8_t>());
+      gather_now(padded, all);
+      for (int64_t rank = 0; rank < size_; ++rank)
+        out.emplace_back(reinterpret_cast<const char*>(all.data<uint8_t>()) + rank * most,
+                         static_cast<size_t>(n[rank]));
+      return std::ssize(own) * (size_ - 1);
     });
     return out;
   }
@@ -308,9 +306,8 @@ class Mpi::Group final : public Communicator {
   void barrier() override {
     if (size_ == 1) return;
     now("barrier", [&] {
-      MPI_Request request;
-      require(MPI_Ibarrier(group_, &request), "MPI_Ibarrier");
-      engine_->complete(request, "MPI_Ibarrier");
+      engine_->complete("MPI_Ibarrier",
+                        [&](MPI_Request* request) { return MPI_Ibarrier(group_, request); });
       return int64_t{0};
     });
   }
@@ -378,22 +375,20 @@ class Mpi::Group final : public Communicator {
   int64_t gather_now(const Tensor& x, const Tensor& out) {
     const Bytes send = bytes_of(x), receive = bytes_of(out);
     const int count = count_of(x.numel());
-    MPI_Request request;
-    require(MPI_Iallgather(send.data, count, send.type, receive.data, count, receive.type, group_,
-                           &request),
-            "MPI_Iallgather");
-    engine_->complete(request, "MPI_Iallgather");
+    engine_->complete("MPI_Iallgather", [&](MPI_Request* request) {
+      return MPI_Iallgather(send.data, count, send.type, receive.data, count, receive.type, group_,
+                            request);
+    });
     return x.numel() * send.size * (size_ - 1);
   }
 
   int64_t exchange_now(const Tensor& x, const Tensor& out) {
     const Bytes send = bytes_of(x), receive = bytes_of(out);
     const int count = count_of(x.numel() / size_);
-    MPI_Request request;
-    require(MPI_Ialltoall(send.data, count, send.type, receive.data, count, receive.type, group_,
-                          &request),
-            "MPI_Ialltoall");
-    engine_->complete(request, "MPI_Ialltoall");
+    engine_->complete("MPI_Ialltoall", [&](MPI_Request* request) {
+      return MPI_Ialltoall(send.data, count, send.type, receive.data, count, receive.type, group_,
+                           request);
+    });
     return x.numel() * send.size / size_ * (size_ - 1);
   }
 

@@ -46,7 +46,7 @@ std::unique_ptr<RankGrid> make_grid(Communicator& world, const TrainerOptions& o
   for (const auto& [split, hash] : data)
     hashes += (hashes.empty() ? "" : ", ") + split + " " + hash;
   check_equal(world, "data with the hashes", hashes, "give all machines the same files");
-  return std::make_unique<RankGrid>(world, options.sequence_ranks, options.shards);
+  return std::make_unique<RankGrid>(world, options.sequence_ranks, options.step.shards);
 }
 
 /// What a following rank constructs.

@@ -2,7 +2,7 @@
 
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/train/step/moving_average.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 
 namespace longhand::train {
 namespace {
@@ -74,26 +74,12 @@ class Adam : public Optimizer {
 
 }  // namespace
 
-namespace {
-
-// Throws ConfigError for a beta so close to 1 that a parameter's dtype cannot average with it.
-void check_beta(const Parameters& parameters, const char* name, double beta) {
-  check<ConfigError>(beta >= 0 && beta < 1, "adam: ", name, " is ", beta, ", expected 0 <= ", name,
-                     " < 1");
-  for (const auto& [parameter_name, parameter] : parameters)
-    dispatch_float(parameter.value().dtype(), [&, &owner = parameter_name]<class T>() {
-      constexpr double least = MovingAverage<T>::smallest_share;
-      check<ConfigError>(1 - beta >= least, "adam: ", name, " is 1 - ", 1 - beta,
-                         ", too close to 1 for ", owner, " of ", dtype_of<T>, ": expected 1 - ",
-                         name, " >= ", least, "; use a smaller ", name);
-    });
-}
-
-}  // namespace
-
 std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options) {
-  check_beta(parameters, "beta1", options.beta1);
-  check_beta(parameters, "beta2", options.beta2);
+  for (const auto& [name, beta] : {std::pair("beta1", options.beta1), {"beta2", options.beta2}}) {
+    check<ConfigError>(beta >= 0 && beta < 1, "adam: ", name, " is ", beta, ", expected 0 <= ",
+                       name, " < 1");
+    check_average(parameters, "adam", name, beta);
+  }
   check<ConfigError>(options.eps > 0, "adam: eps ", options.eps, ": expected a value above 0");
   return std::make_unique<Adam>(std::move(parameters), options);
 }

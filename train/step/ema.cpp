@@ -10,15 +10,8 @@ namespace longhand::train {
 Ema::Ema(Parameters parameters, double decay) : parameters_(std::move(parameters)), decay_(decay) {
   check<ConfigError>(decay > 0 && decay < 1, "ema: decay ", decay,
                      ": expected a value above 0 and below 1");
-  for (const auto& [name, parameter] : parameters_) {
-    dispatch_float(parameter.value().dtype(), [&, &owner = name]<class T>() {
-      constexpr double least = MovingAverage<T>::smallest_share;
-      check<ConfigError>(1 - decay >= least, "ema: decay is 1 - ", 1 - decay,
-                         ", too close to 1 for ", owner, " of ", dtype_of<T>,
-                         ": expected 1 - decay >= ", least, "; use a smaller decay");
-    });
-    averages_.push_back(parameter.value().clone());
-  }
+  check_average(parameters_, "ema", "decay", decay);
+  for (const auto& [name, parameter] : parameters_) averages_.push_back(parameter.value().clone());
 }
 
 void Ema::update(int64_t t) {

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/view.h"
-#include "longhand/data/file.h"
 
 namespace longhand::train {
 namespace {
@@ -24,7 +22,23 @@ double sum_of_squares(const T* x, int64_t n) {
   return sum;
 }
 
+// left + right, in the memory of `left` if that has no other owner. One of them may be undefined, which
+// counts as zero.
+Tensor merge_gradients(Tensor left, Tensor right) {
+  if (!right) return left;
+  if (!left) return right;
+  // One gradient may serve two parameters: see GradSlot::take().
+  if (!left.unique()) left = left.clone();
+  dispatch_float(left.dtype(), [&]<class T>() {
+    kernels::elementwise_accumulate<T>(
+        left, 1, [](T x) { return x; }, kernels::in<T>(right));
+  });
+  return left;
+}
+
 }  // namespace
+
+Tensor flat(const Tensor& x) { return x.in_memory_order().reshape({x.numel()}); }
 
 Tensor take_gradient(const Variable& parameter) {
   Tensor grad = Variable(parameter).take_grad();
@@ -55,18 +69,6 @@ double global_norm(const Gradients& gradients) {
 
 double clip_scale(double norm, double max_norm) {
   return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
-}
-
-Tensor merge_gradients(Tensor left, Tensor right) {
-  if (!right) return left;
-  if (!left) return right;
-  // One gradient may serve two parameters: see GradSlot::take().
-  if (!left.unique()) left = left.clone();
-  dispatch_float(left.dtype(), [&]<class T>() {
-    kernels::elementwise_accumulate<T>(
-        left, 1, [](T x) { return x; }, kernels::in<T>(right));
-  });
-  return left;
 }
 
 void merge(Contribution& left, Contribution&& right) {
@@ -108,19 +110,6 @@ Contribution TreeSum::finish() {
     stack_.pop_back();
   }
   return sum;
-}
-
-std::string hash_of(const Parameters& parameters) {
-  data::Digester digester;
-  for (const auto& [name, parameter] : parameters) {
-    const Tensor values = parameter.value().contiguous();
-    digester.update(std::as_bytes(std::span(name)));
-    dispatch_any(values.dtype(), [&]<class T>() {
-      digester.update(
-          std::as_bytes(std::span(values.data<T>(), static_cast<size_t>(values.numel()))));
-    });
-  }
-  return data::hex(digester.digest());
 }
 
 }  // namespace longhand::train

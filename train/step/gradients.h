@@ -14,12 +14,12 @@ namespace longhand::train {
 /// Parameters by name, as returned by Module::named_parameters().
 using Parameters = std::vector<std::pair<std::string, Variable>>;
 
-/// The XXH3-128 digest of the names and values of all parameters, as 32 hexadecimal digits.
-std::string hash_of(const Parameters& parameters);
-
 /// One gradient for each of a list of parameters, with the strides of its parameter; undefined for
 /// a parameter that the loss does not depend on.
 using Gradients = std::vector<Tensor>;
+
+/// All elements of a dense tensor in the order of its memory, as a view of one axis.
+Tensor flat(const Tensor& x);
 
 /// Moves the gradient out of one parameter, dense and with its strides; undefined if it has none.
 Tensor take_gradient(const Variable& parameter);
@@ -54,14 +54,6 @@ class GradientSum {
   /// called once.
   virtual Gradients finish() = 0;
 };
-
-/// Bytes of a bucket of gradients that ranks add up at once, at least: enough that a message takes longer
-/// than its start.
-inline constexpr int64_t bucket_bytes = int64_t{1} << 20;
-
-/// Returns left + right, in the memory of `left` if that has no other owner. One of them may be
-/// undefined, which counts as zero.
-Tensor merge_gradients(Tensor left, Tensor right);
 
 /// Adds `right` to `left`.
 void merge(Contribution& left, Contribution&& right);

@@ -1,12 +1,9 @@
 #include "longhand/train/step/metrics.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "longhand/core/dry_run.h"
 #include "longhand/core/kernels/elementwise.h"
@@ -132,111 +129,6 @@ int64_t count_tokens(const data::Batch& batch) {
   if (!batch.lengths) return batch.tokens.numel();
   const std::vector<int32_t> lengths = batch.lengths.to_vector<int32_t>();
   return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
-}
-
-bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& options,
-                    const std::function<void(const data::Batch&, std::span<const int64_t>)>& body) {
-  const int64_t size = options.batch_size;
-  const Reducer::Share share = options.reducer->share();
-  check<ConfigError>(size >= 1, "evaluate: batch_size is ", size, ", expected 1 or more");
-  const int64_t rest = std::max<int64_t>(0, dataset.size() - options.begin);
-  const int64_t all = options.limit > 0 ? std::min(options.limit, rest) : rest;
-  // Padding costs time, so the examples of a batch should have similar lengths: those of a block are
-  // sorted by length. A block is some batches, so that memory does not grow with the data.
-  const int64_t block = std::max<int64_t>(1, (int64_t{1} << 20) / size) * size;
-  std::vector<int64_t> order, length;
-  EvaluationProgress progress{.all_batches = (all + size - 1) / size, .all_examples = all};
-  const auto report = [&] {
-    if (options.on_progress) options.on_progress(progress);
-  };
-  report();
-  for (int64_t first = options.begin; first < options.begin + all; first += block) {
-    order.resize(static_cast<size_t>(std::min(block, options.begin + all - first)));
-    std::iota(order.begin(), order.end(), first);
-    length.resize(order.size());
-    for (const int64_t i : order) length[static_cast<size_t>(i - first)] = dataset.length(i);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return length[static_cast<size_t>(a - first)] < length[static_cast<size_t>(b - first)];
-    });
-    for (int64_t begin = 0; begin < std::ssize(order); begin += size) {
-      const int64_t turn = progress.batches % share.of;
-      if (turn == 0 && options.should_stop && options.should_stop()) return false;
-      const int64_t count = std::min(size, std::ssize(order) - begin);
-      const std::span<const int64_t> examples(order.data() + begin, static_cast<size_t>(count));
-      if (turn == share.index) body(dataset.collate(examples), examples);
-      ++progress.batches;
-      progress.examples += count;
-      report();
-    }
-  }
-  return true;
-}
-
-bool for_each_segment(
-    const data::Dataset& dataset, const EvaluationOptions& options,
-    const std::function<bool(const data::Segment&, const EvaluationOptions&)>& part) {
-  std::vector<data::Segment> segments = dataset.segments();
-  if (segments.empty()) segments.push_back({"", 0, dataset.size()});
-  const auto size_of = [&](const data::Segment& s) {
-    const int64_t size = s.end - s.begin;
-    return options.limit > 0 ? std::min(options.limit, size) : size;
-  };
-  EvaluationProgress done, all;
-  for (const data::Segment& s : segments) {
-    all.all_examples += size_of(s);
-    all.all_batches +=
-        (size_of(s) + options.batch_size - 1) / std::max<int64_t>(1, options.batch_size);
-  }
-  for (const data::Segment& s : segments) {
-    EvaluationOptions own = options;
-    own.begin = s.begin;
-    own.limit = size_of(s);
-    EvaluationProgress last;
-    if (options.on_progress)
-      own.on_progress = [&](const EvaluationProgress& p) {
-        last = p;
-        options.on_progress({.batches = done.batches + p.batches,
-                             .all_batches = all.all_batches,
-                             .examples = done.examples + p.examples,
-                             .all_examples = all.all_examples});
-      };
-    if (!part(s, own)) return false;
-    done.batches += last.batches;
-    done.examples += last.examples;
-  }
-  return true;
-}
-
-std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
-                                const EvaluationOptions& options) {
-  const NoGrad no_grad;
-  std::vector<Metrics> parts;  // one a batch
-  const bool all = for_each_batch(
-      dataset, options, [&](const data::Batch& batch, std::span<const int64_t> examples) {
-        nn::Pass pass = nn::Pass::evaluate();
-        const data::Batch own = options.reducer->tokens_of(batch, pass);
-        const Prediction prediction = logits(own, pass);
-        Metrics m = measure(prediction.logits.value(), prediction.targets);
-        m.examples = std::ssize(examples);
-        m.tokens = count_tokens(batch);
-        options.reducer->keep_share(m, batch);
-        parts.push_back(m);
-      });
-  if (!all) return std::nullopt;
-  return options.reducer->sum_of(parts);
-}
-
-std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,
-                                                             const data::Dataset& dataset,
-                                                             const EvaluationOptions& options) {
-  std::vector<SegmentMetrics> out;
-  const bool all =
-      for_each_segment(dataset, options, [&](const data::Segment& s, const EvaluationOptions& own) {
-        const auto metrics = evaluate(logits, dataset, own);
-        if (metrics) out.push_back({s.name, *metrics});
-        return metrics.has_value();
-      });
-  return all ? std::optional(std::move(out)) : std::nullopt;
 }
 
 }  // namespace longhand::train

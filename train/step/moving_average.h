@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "longhand/train/step/gradients.h"
+
 namespace longhand::train {
 
 /// a <- beta a + (1 - beta) x for numbers of type T.
@@ -41,5 +43,18 @@ class MovingAverage {
   bool slow_;
   T coefficient_;  // 1 - beta if slow, else beta
 };
+
+/// Throws ConfigError for a beta so close to 1 that the dtype of a parameter cannot average with it. `owner`
+/// has `beta` under `name`.
+inline void check_average(const Parameters& parameters, const char* owner, const char* name,
+                          double beta) {
+  for (const auto& [parameter_name, parameter] : parameters)
+    dispatch_float(parameter.dtype(), [&, &of = parameter_name]<class T>() {
+      constexpr double least = MovingAverage<T>::smallest_share;
+      check<ConfigError>(1 - beta >= least, owner, ": ", name, " is 1 - ", 1 - beta,
+                         ", too close to 1 for ", of, " of ", dtype_of<T>, ": expected 1 - ", name,
+                         " >= ", least, "; use a smaller ", name);
+    });
+}
 
 }  // namespace longhand::train

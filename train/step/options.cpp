@@ -9,19 +9,20 @@ namespace longhand::train {
 void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   v.integer("steps", steps, {1}, "total number of optimizer steps");
   v.integer(
-      "shards", shards, {1},
+      "shards", step.shards, {1},
       "number of parts of a batch that ranks share out, a power of two: any number of ranks up "
       "to it, also a power of two, gives the same bits; at most batch_size");
-  v.require((shards & (shards - 1)) == 0, "shards", "expected a power of two");
-  v.require(shards <= batch_size, "shards",
+  v.require((step.shards & (step.shards - 1)) == 0, "shards", "expected a power of two");
+  v.require(step.shards <= batch_size, "shards",
             concat_message("expected at most batch_size = ", batch_size));
-  v.integer("micro_batches", micro_batches, {1},
+  v.integer("micro_batches", step.micro_batches, {1},
             "number of micro-batches that each batch, or each shard of it, is split into, to save "
             "memory; at most batch_size / shards");
-  v.require(micro_batches <= batch_size / shards, "micro_batches",
-            shards == 1
+  v.require(step.micro_batches <= batch_size / step.shards, "micro_batches",
+            step.shards == 1
                 ? concat_message("expected at most batch_size = ", batch_size)
-                : concat_message("expected at most batch_size / shards = ", batch_size / shards));
+                : concat_message("expected at most batch_size / shards = ",
+                                 batch_size / step.shards));
   v.integer(
       "sequence_ranks", sequence_ranks, {1},
       "number of ranks that each sequence is cut over, to train on longer ones: a divisor of the "
@@ -35,9 +36,9 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
       "steps between comparisons of the parameters of all ranks, which must have the same bits; "
       "0: never");
   v.boolean(
-      "recompute", recompute,
+      "recompute", step.recompute,
       "whether to recompute the activations of each block in the backward pass, to save memory");
-  v.number("clip_norm", clip_norm, {0}, "maximum global gradient norm; 0: no clipping");
+  v.number("clip_norm", step.clip_norm, {0}, "maximum global gradient norm; 0: no clipping");
   v.number("label_smoothing", label_smoothing, {0, 1},
            "fraction of the target probability spread uniformly over all classes; training only");
   v.number(
@@ -69,7 +70,7 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
       "on_io_error", on_io_error, {"warn", "stop"},
       "what happens if metrics or a checkpoint cannot be written: warn, train on and try again "
       "with the next, or save what can be saved and stop");
-  guard.describe(v);
+  step.guard.describe(v);
 }
 
 }  // namespace longhand::train

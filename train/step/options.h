@@ -5,19 +5,16 @@
 #include <string>
 
 #include "longhand/core/schema.h"
-#include "longhand/train/step/guard.h"
+#include "longhand/train/step/step.h"
 
 namespace longhand::train {
 
 struct TrainerOptions {
+  StepOptions step{};
   int64_t steps = 1000;          // optimizer steps in all
-  int64_t shards = 1;            // parts of a batch that ranks share out, a power of two
-  int64_t micro_batches = 1;     // parts in which a shard is processed, to save memory
   int64_t sequence_ranks = 1;    // ranks that each sequence is cut over
-  bool shard_optimizer = false;  // Optimizer::share()
+  bool shard_optimizer = false;  // Optimizer::divide()
   int64_t compare_every = 100;   // steps between comparisons of the ranks' parameters; 0: never
-  bool recompute = false;        // nn::Pass::recompute: less memory, more time, the same bits
-  double clip_norm = 0;          // 0: no clipping
   double label_smoothing = 0;    // in training only
   double ema_decay = 0;          // 0: no average; otherwise evaluation uses the averaged weights
   int64_t log_every = 10;        // steps between training records
@@ -34,8 +31,6 @@ struct TrainerOptions {
   int64_t hash_every = 0;  // steps between hashes of the parameters; 0: none
   /// What happens if metrics or a checkpoint cannot be written: "warn" or "stop".
   std::string on_io_error = "warn";
-  GuardOptions guard{};
-  uint64_t seed = 0;
 
   /// Declares every field except the seed. `batch_size` is that of training, read before.
   void describe(OptionVisitor& v, int64_t batch_size);

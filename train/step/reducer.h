@@ -49,8 +49,9 @@ class Reducer {
                           const std::vector<Tensor>& /*before*/) const {}
   /// Replaces Module::metrics() by those of the last micro-batch of the step.
   virtual void of_last_batch(std::map<std::string, double>&) const {}
-  /// The sum of the metrics of batches, of which each process has those that are its share.
-  virtual Metrics sum_of(const std::vector<Metrics>& batches) const;
+  /// Completes the metrics of batches, of which each process has its share, with those of the others, in
+  /// the order of the batches.
+  virtual void add_others(std::vector<Metrics>& /*batches*/) const {}
 
   /// Divides the state of the optimizer.
   virtual void divide(Optimizer&) const {}
@@ -60,6 +61,9 @@ class Reducer {
 };
 
 /// One process alone.
-const Reducer& one_process();
+inline const Reducer& one_process() {
+  static const Reducer alone;
+  return alone;
+}
 
 }  // namespace longhand::train

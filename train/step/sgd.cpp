@@ -1,5 +1,5 @@
 #include "longhand/core/kernels/elementwise.h"
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 
 namespace longhand::train {
 namespace {
@@ -9,23 +9,21 @@ struct Coefficients {
   T lr, scale, weight_decay, momentum;
 };
 
-// g' = s g + lambda theta;  b <- mu b + g';  theta <- theta - lr b, or theta - lr (g' + mu b).
-template <class T, bool nesterov>
-void update_momentum(T* theta, const T* grad, T* b, int64_t n, Coefficients<T> c) {
+enum class Momentum { none, polyak, nesterov };
+
+// g' = s g + lambda theta;  theta <- theta - lr g', or with b <- mu b + g' theta - lr b (Polyak), or
+// theta - lr (g' + mu b) (Nesterov).
+template <class T, Momentum momentum>
+void update_sgd(T* theta, const T* grad, T* b, int64_t n, Coefficients<T> c) {
   simd([&] {
     for (int64_t i = 0; i < n; ++i) {
-      const T g = c.scale * grad[i] + c.weight_decay * theta[i];
-      b[i] = c.momentum * b[i] + g;
-      theta[i] -= c.lr * (nesterov ? g + c.momentum * b[i] : b[i]);
+      T g = c.scale * grad[i] + c.weight_decay * theta[i];
+      if constexpr (momentum != Momentum::none) {
+        b[i] = c.momentum * b[i] + g;
+        g = momentum == Momentum::nesterov ? g + c.momentum * b[i] : b[i];
+      }
+      theta[i] -= c.lr * g;
     }
-  });
-}
-
-template <class T>
-void update_plain(T* theta, const T* grad, int64_t n, Coefficients<T> c) {
-  simd([&] {
-    for (int64_t i = 0; i < n; ++i)
-      theta[i] -= c.lr * (c.scale * grad[i] + c.weight_decay * theta[i]);
   });
 }
 
@@ -46,13 +44,11 @@ class Sgd : public Optimizer {
       T* const theta = value.data<T>();
       const T* const g = part.gradient.data<T>();
       T* const b = options_.momentum > 0 ? moment(b_, part.parameter).data<T>() : nullptr;
+      const auto kernel = !b                  ? update_sgd<T, Momentum::none>
+                          : options_.nesterov ? update_sgd<T, Momentum::nesterov>
+                                              : update_sgd<T, Momentum::polyak>;
       parallel_for(value.numel(), kernels::elements_per_task, [&](int64_t begin, int64_t end) {
-        if (!b)
-          update_plain(theta + begin, g + begin, end - begin, c);
-        else if (options_.nesterov)
-          update_momentum<T, true>(theta + begin, g + begin, b + begin, end - begin, c);
-        else
-          update_momentum<T, false>(theta + begin, g + begin, b + begin, end - begin, c);
+        kernel(theta + begin, g + begin, b ? b + begin : nullptr, end - begin, c);
       });
     });
   }

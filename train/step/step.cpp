@@ -69,7 +69,7 @@ Step::Result Step::take(TrainingState& state, Ema* ema) {
   const auto [total, size] = compute(t);  // batch, forward, loss, backward
   reducer_->add_counts(counters_, counting.before());
   phase("update");
-  const TrainerOptions& options = context_.options;
+  const StepOptions& options = context_.options;
   const double lr = context_.schedule.at(t);
   const double norm = global_norm(total.gradients);
   const std::string wrong = defect(options.guard, state.guard, total.loss, norm);
@@ -127,7 +127,7 @@ Step::Computed Step::compute(int64_t step) {
 }
 
 std::vector<Step::Piece> Step::pieces(int64_t rows) const {
-  const TrainerOptions& options = context_.options;
+  const StepOptions& options = context_.options;
   const auto [index, of] = reducer_->share();
   const int64_t shards = std::min(options.shards, rows);
   std::vector<Piece> out;

@@ -9,14 +9,24 @@
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/step/ema.h"
+#include "longhand/train/step/guard.h"
 #include "longhand/train/step/loss.h"
 #include "longhand/train/step/optimizer.h"
-#include "longhand/train/step/options.h"
 #include "longhand/train/step/reducer.h"
 #include "longhand/train/step/schedule.h"
 #include "longhand/train/step/training_state.h"
 
 namespace longhand::train {
+
+/// How a batch becomes an update: options of [train].
+struct StepOptions {
+  int64_t shards = 1;         // parts of a batch that ranks share out, a power of two
+  int64_t micro_batches = 1;  // parts in which a shard is processed, to save memory
+  bool recompute = false;     // nn::Pass::recompute: less memory, more time, the same bits
+  double clip_norm = 0;       // 0: no clipping
+  GuardOptions guard{};
+  uint64_t seed = 0;
+};
 
 /// What a step works with, and for. References must outlive the step.
 struct StepContext {
@@ -25,7 +35,7 @@ struct StepContext {
   Optimizer& optimizer;
   Schedule schedule;
   data::Loader& loader;
-  const TrainerOptions& options;
+  const StepOptions& options;
   /// Called when a phase begins: see Observer::on_phase. May be empty.
   std::function<void(const char*)> on_phase = {};
   /// Called instead of the update if the step is bad, with the reason; may throw.

@@ -97,10 +97,10 @@ TEST_CASE("memory: micro-batches and recomputation need less, averages more") {
   const MemoryRequest whole = request_of(c, 64);
   const auto bytes = [](const MemoryRequest& r) { return estimate_memory(r).total(); };
   MemoryRequest other = whole;
-  other.train.trainer.micro_batches = 4;
+  other.train.trainer.step.micro_batches = 4;
   CHECK(bytes(other) < 0.5 * bytes(whole));
   other = whole;
-  other.train.trainer.recompute = true;
+  other.train.trainer.step.recompute = true;
   CHECK(bytes(other) < 0.6 * bytes(whole));
   other = whole;
   other.train.trainer.ema_decay = 0.9;

@@ -69,7 +69,7 @@ std::vector<Step> train_some_steps(attention::TransformerConfig config, TrainerO
   std::vector<Step> steps;
   steps.reserve(6);
   options.steps = 6;
-  options.clip_norm = 1;
+  options.step.clip_norm = 1;
   options.ema_decay = 0.9;
   options.log_every = 1;
   Trainer trainer(model, logits_of(model), *optimizer, {}, loader, task, options,
@@ -100,8 +100,8 @@ TEST_CASE("from the third step on, training requests no memory from the system")
   const int before = threads();
   set_threads(1);
   release_free_memory();
-  const auto steps =
-      train_some_steps(config, {.micro_batches = recompute ? 2 : 1, .recompute = recompute});
+  const auto steps = train_some_steps(
+      config, {.step = {.micro_batches = recompute ? 2 : 1, .recompute = recompute}});
   set_threads(before);
   REQUIRE(steps.size() == 6);
   for (size_t i = 2; i < steps.size(); ++i) {

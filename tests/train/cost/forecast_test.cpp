@@ -157,7 +157,7 @@ TEST_CASE("forecast: ranks of a sequence share out its tokens, and exchange head
   CHECK(forecast(r, {1, 4}).sent < sums + 4 * pooled + 1);
   // Recomputation sends again what the forward pass of the blocks sends: half.
   r = request();
-  r.memory.train.trainer.recompute = true;
+  r.memory.train.trainer.step.recompute = true;
   const double recomputed = forecast(r, {1, 4}).sent - sums, kept = heads.sent - sums;
   CHECK(recomputed == Approx(1.5 * kept).epsilon(0.01));
   // It computes a third more, as far as products are concerned.

@@ -9,6 +9,7 @@
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/ranks/gradient_join.h"
+#include "longhand/train/ranks/rank_division.h"
 #include "longhand/train/ranks/start.h"
 #include "longhand/train/run/run.h"
 #include "tests/support/catch.h"
@@ -77,7 +78,7 @@ Outcome train_on(int ranks, const std::string& toml,
       observer.on_record = [&](const Record& record) { out.records.push_back(record); };
     Trainer trainer(e.model, logits_of(e.model), *e.optimizer, e.schedule, loader, e.task,
                     e.options, observer);
-    const RankGrid grid(world, e.options.sequence_ranks, e.options.shards);
+    const RankGrid grid(world, e.options.sequence_ranks, e.options.step.shards);
     trainer.join(grid);
     if (begin) begin(trainer, e, world.rank());
     trainer.run();
@@ -258,13 +259,13 @@ TEST_CASE("a join adds the gradients of all ranks by the tree of one process") {
   const Gradients expected = sum.finish().gradients;
   run_ranks(4, [&](Communicator& world) {
     const RankGrid grid(world, 1, 4);
-    GradientJoin join(parameters, grid);
+    const auto join = gradient_join(parameters, grid);
     // Each rank completes them in an order of its own.
     for (size_t n = 0; n < shapes.size(); ++n) {
       const size_t i = (n + static_cast<size_t>(world.rank())) % shapes.size();
-      join.add(i, gradient(i, world.rank()));
+      join->add(i, gradient(i, world.rank()));
     }
-    const Gradients found = join.finish();
+    const Gradients found = join->finish();
     for (size_t i = 0; i < shapes.size(); ++i)
       check(found[i].defined() == expected[i].defined() &&
                 (!found[i] || identical(found[i], expected[i])),
@@ -337,9 +338,7 @@ TEST_CASE("ranks end without a start, or if one of them cannot begin") {
                     Catch::StartsWith("rank 1 on ") && Catch::Contains("nonsense"));
 }
 
-}  // namespace longhand::train
-
-TEST_CASE("an optimizer that is shared out has the bits of a whole one, whatever the sizes") {
+TEST_CASE("an optimizer that is divided has the bits of a whole one, whatever the sizes") {
   // 9 elements: one more than four ranks can share out evenly.
   const auto parameters = [] {
     return Parameters{{"a", Variable(normal({2, 3}, DType::f32, 1), true)},
@@ -352,7 +351,7 @@ TEST_CASE("an optimizer that is shared out has the bits of a whole one, whatever
   for (const uint64_t step : {0, 1, 2}) whole->step(0.1, gradients(step));
   run_ranks(4, [&](Communicator& world) {
     const auto shared = make_adam(parameters());
-    shared->share(world);
+    shared->divide(rank_division(world, shared->parameters()));
     for (const uint64_t step : {0, 1, 2}) shared->step(0.1, gradients(step));
     for (size_t i = 0; i < 2; ++i)
       check(
@@ -360,3 +359,5 @@ TEST_CASE("an optimizer that is shared out has the bits of a whole one, whatever
           "parameter ", i, " differs on rank ", world.rank());
   });
 }
+
+}  // namespace longhand::train

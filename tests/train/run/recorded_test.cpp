@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numbers>
 
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 #include "longhand/train/trainer.h"
 #include "tests/support/catch.h"
 
@@ -82,7 +82,8 @@ const double of_data = (of_zero + of_one) / 2;
 
 TEST_CASE("records: the loss is that of the data, with label smoothing too") {
   const bool per_batch = GENERATE(true, false);
-  TrainerOptions options{.steps = 4, .micro_batches = per_batch ? 1 : 3, .log_every = 2};
+  TrainerOptions options{
+      .step = {.micro_batches = per_batch ? 1 : 3}, .steps = 4, .log_every = 2};
   for (const double smoothing : {0.0, 0.4}) {
     CAPTURE(per_batch, smoothing);
     options.label_smoothing = smoothing;
@@ -126,7 +127,8 @@ TEST_CASE("records: terms are means over steps, and bits per byte are of the cro
     out.terms = {{"cross_entropy", 3 * share}, {"other", 4 * share}};
     return out;
   };
-  const Recorded found = train_constant({.steps = 6, .micro_batches = 2, .log_every = 3}, loss);
+  const Recorded found =
+      train_constant({.step = {.micro_batches = 2}, .steps = 6, .log_every = 3}, loss);
   REQUIRE(found.records.size() == 2);
   for (const Record& record : found.records) {
     CHECK(record.loss == Approx(7));

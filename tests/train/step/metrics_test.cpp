@@ -1,4 +1,4 @@
-#include "longhand/train/step/metrics.h"
+#include "longhand/train/step/evaluation.h"
 
 #include <algorithm>
 #include <cmath>

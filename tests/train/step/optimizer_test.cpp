@@ -1,4 +1,4 @@
-#include "longhand/train/step/optimizer.h"
+#include "longhand/train/step/optimizers.h"
 
 #include <cmath>
 

@@ -85,7 +85,7 @@ int plan(const Arguments& a) {
     Progress progress(a.progress(), "plan: measuring steps", 2);
     train::BenchOptions options{.seconds = a.seconds,
                                 .seed = seed_or_default(a),
-                                .recompute = request.memory.train.trainer.recompute};
+                                .recompute = request.memory.train.trainer.step.recompute};
     options.on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); };
     request.compute = train::measure_compute(
         train::model_config(config, model, *std::max_element(lengths.begin(), lengths.end())),

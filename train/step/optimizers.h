@@ -1,0 +1,54 @@
+// Optimizers: SGD, Adam and AdamW.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "longhand/core/schema.h"
+#include "longhand/train/step/optimizer.h"
+
+namespace longhand::train {
+
+/// Parameters that weight decay applies to.
+enum class Decay {
+  all,
+  matrices,  // those of rank 2 and higher: no biases, no weights of norms
+};
+
+struct SgdOptions {
+  double momentum = 0;
+  bool nesterov = false;
+  double weight_decay = 0;  // L2: added to the gradient
+  Decay decay = Decay::all;
+};
+
+/// Stochastic gradient descent with momentum: b <- mu b + g, theta <- theta - lr b, or, with
+/// nesterov, theta <- theta - lr (g + mu b). Polyak 1964; Sutskever et al. 2013, in the form with
+/// the learning rate outside of b, so that schedules take effect immediately.
+std::unique_ptr<Optimizer> make_sgd(Parameters parameters, const SgdOptions& options = {});
+
+struct AdamOptions {
+  double beta1 = 0.9, beta2 = 0.999;
+  double eps = 1e-8;  // added to sqrt(v / (1 - beta2^t)), after bias correction
+  double weight_decay = 0;
+  bool decoupled = true;  // AdamW; false: L2, added to the gradient
+  Decay decay = Decay::all;
+};
+
+/// Adam: Kingma & Ba 2015 (arXiv 1412.6980), algorithm 1; AdamW: Loshchilov & Hutter 2019 (arXiv
+/// 1711.05101), algorithm 2 with the decay multiplied by the rate, as is usual. Throws ConfigError
+/// unless 0 <= beta < 1 and eps > 0, and for betas so close to 1 that the parameters' dtype cannot
+/// average with them: 1 - beta below 9.5e-7 in f32, 1.8e-15 in f64.
+std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options = {});
+
+/// The options of the section [optimizer] other than those of the schedule.
+struct OptimizerOptions {
+  std::string type = "adamw";  // adamw | adam | sgd
+  SgdOptions sgd{};            // with type sgd
+  AdamOptions adam{};          // with the other types
+
+  void describe(OptionVisitor& v);
+};
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters parameters);
+
+}  // namespace longhand::train
