@@ -231,12 +231,7 @@ Argument& Argument::not_negative() {
 }
 
 Argument& Argument::repeated() {
-  option_->expected(1)->take_all();
-  return *this;
-}
-
-Argument& Argument::separated_by_commas() {
-  option_->delimiter(',');
+  option_->expected(1)->take_all()->delimiter('\0');
   return *this;
 }
 
@@ -273,6 +268,7 @@ template <class T>
 Argument Command::add(const std::string& name, T& to, const std::string& value,
                       const std::string& text) {
   CLI::Option* const option = app_->add_option(name, to, text)->type_name(value);
+  if (value.ends_with(",...")) option->delimiter(',');
   using One = typename Single<T>::type;
   if constexpr (std::is_same_v<One, uint64_t>)
     option->check(number<One>("an integer of at least 0", [](One) { return true; }));
@@ -352,74 +348,68 @@ void Command::runs_on_ranks() { state_->on_ranks.insert(app_); }
 
 void Command::footer(const std::string& text) { app_->footer(wrapped_lines(text, columns)); }
 
-void Command::set(Common& common, const std::string& value, const std::string& text) {
-  app_->add_option("--set", common.set, text)
-      ->type_name(value)
-      ->expected(1)
-      ->take_all()
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-}
-
-void Command::words_to_set(Common& common) {
-  // After those of --set, which come first because that option was added first.
-  app_->add_option_function<std::vector<std::string>>(
-          "assignments",
-          [&common](const std::vector<std::string>& words) {
-            common.set.insert(common.set.end(), words.begin(), words.end());
-          },
-          "Further section.key=value assignments, as with --set")
-      ->type_name("SECTION.KEY=VALUE")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->check([](const std::string& word) {
-        return word.find('=') == std::string::npos
-                   ? "unexpected word \"" + word + "\"; expected section.key=value after --set"
-                   : std::string();
-      })
-      ->group("");
-}
-
-Argument Command::seed(Common& common) {
-  return add("--seed", common.seed, "N", "Seed of all random numbers (0 … 2^63-1)");
-}
-
-void Command::threads() {
-  add("--threads", state_->threads, "N", "Number of threads; results do not depend on it")
-      .positive()
-      .environment("LONGHAND_THREADS");
-}
-
-void Command::quiet(Common& common) {
-  flag("-q,--quiet", common.quiet, "Print only errors and results");
-  state_->quiet.push_back(&common.quiet);
-}
-
-void Command::trust_paths(Common& common) {
-  flag("--trust-paths", common.trust_paths,
-       "Open the files that the checkpoint names, even if config.toml of its run does not name "
-       "them");
-}
-
-void Command::accept_data(Common& common) {
-  flag("--accept-data", common.accept_data,
-       "Use the data as they are, even if their hash is not the one in the checkpoint");
-}
-
-Argument Command::json(bool& to) {
-  return flag("--json", to, "Print only the result, as one JSON object, to stdout");
-}
-
-void Command::common(Common& common, const std::string& names) {
-  std::istringstream in(names);
-  for (std::string name; in >> name;) {
-    if (name == "set") set(common);
-    if (name == "seed") seed(common);
-    if (name == "threads") threads();
-    if (name == "quiet") quiet(common);
-    if (name == "trust_paths") trust_paths(common);
-    if (name == "accept_data") accept_data(common);
-    if (name == "json") json(common.json);
-    if (name == "words") words_to_set(common);
+Argument Command::common(Common& a, const std::string& name) {
+  if (const size_t space = name.find(' '); space != std::string::npos) {
+    common(a, name.substr(0, space));
+    return common(a, name.substr(space + 1));
   }
+  if (name == "run") return add("run", a.run, "DIR", "Run directory or checkpoint file").required();
+  if (name == "checkpoint")
+    return add("--checkpoint", a.checkpoint, "NAME",
+               "best, last or the name of another checkpoint of the run [best]");
+  if (name == "split") return add("--split", a.split, "SPLIT", "train, validation or test [test]");
+  if (name == "set")
+    return add("--set", a.set, "SECTION.KEY=VALUE",
+               "Override an option of the file, such as attention.type=performer; may be repeated")
+        .repeated();
+  if (name == "data")
+    return add("--set", a.set, "data.KEY=VALUE", "Set an option of the task; may be repeated")
+        .repeated();
+  if (name == "words") return words_to_set(a);
+  if (name == "seed") return add("--seed", a.seed, "N", "Seed of all random numbers (0 … 2^63-1)");
+  if (name == "threads")
+    return add("--threads", state_->threads, "N", "Number of threads; results do not depend on it")
+        .positive()
+        .environment("LONGHAND_THREADS");
+  if (name == "quiet") {
+    state_->quiet.push_back(&a.quiet);
+    return flag("-q,--quiet", a.quiet, "Print only errors and results");
+  }
+  if (name == "json")
+    return flag("--json", a.json, "Print only the result, as one JSON object, to stdout");
+  if (name == "trust_paths")
+    return flag("--trust-paths", a.trust_paths,
+                "Open the files that the checkpoint names, even if config.toml of its run does not "
+                "name them");
+  if (name == "accept_data")
+    return flag("--accept-data", a.accept_data,
+                "Use the data as they are, even if their hash is not the one in the checkpoint");
+  if (name == "results")
+    return out(a.out, "FILE.json", "Write the results for longhand report, and for reading back",
+               [](const std::filesystem::path& file) {
+                 return begins_with(file, "{\n \"kind\": \"" + chosen_command() + "\",");
+               });
+  throw Error(concat_message("no argument is named ", name));
+}
+
+Argument Command::words_to_set(Common& common) {
+  // After those of --set, which come first because that option was added first.
+  CLI::Option* const words =
+      app_->add_option_function<std::vector<std::string>>(
+              "assignments",
+              [&common](const std::vector<std::string>& given) {
+                common.set.insert(common.set.end(), given.begin(), given.end());
+              },
+              "Further section.key=value assignments, as with --set")
+          ->type_name("SECTION.KEY=VALUE")
+          ->take_all()
+          ->check([](const std::string& word) {
+            return word.find('=') == std::string::npos
+                       ? "unexpected word \"" + word + "\"; expected section.key=value after --set"
+                       : std::string();
+          })
+          ->group("");
+  return {words, *state_};
 }
 
 int fail(const std::string& message, int code) {
@@ -486,7 +476,8 @@ int run_program(int argc, char** argv) {
   app.add_flag("--json", json, "With --version: print as JSON");
   ProgramState chosen;
   Command program(app, chosen);
-  program.threads();
+  Common common;
+  program.common(common, "threads");
 #define COMMAND(name) add_##name(program);
 #include "longhand/train/cli/commands.def"
 #undef COMMAND

@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhand/train/cli/help/page.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace CLI {
 class App;
@@ -30,13 +30,15 @@ enum ExitCode : int {
   stopped = 75,     // by a signal, and saved: train --resume continues
 };
 
-/// Flags common to most subcommands.
+/// Arguments that several subcommands have, which Command::common() adds. Those of a command derive from it.
 struct Common {
+  std::string run, checkpoint = "best", split = "test";
   std::vector<std::string> set;  // section.key=value
   std::optional<uint64_t> seed;
+  std::string out;  // a file to write
   bool quiet = false;
   bool json = false;
-  bool trust_paths = false;
+  bool trust_paths = false;  // see train::SavedModel::check_paths()
   bool accept_data = false;
 };
 
@@ -54,8 +56,6 @@ class Argument {
   Argument& not_negative();
   /// May be given several times, with one value each.
   Argument& repeated();
-  /// Takes a comma-separated list of values.
-  Argument& separated_by_commas();
   /// Cannot be combined with `other`.
   Argument& excludes(const Argument& other);
   /// Read from an environment variable if the command line does not give it.
@@ -75,12 +75,20 @@ class Command {
   /// Adds a subcommand; `run` executes it and returns the exit code. It throws errors, which main()
   /// converts to a message and an exit code.
   Command command(const std::string& name, const std::string& text, std::function<int()> run);
+  /// The same for a command with arguments of its own: `run` is called with them.
+  template <class Arguments, class F>
+  std::pair<Command, std::shared_ptr<Arguments>> command(const std::string& name,
+                                                         const std::string& text, F run) {
+    const auto arguments = std::make_shared<Arguments>();
+    return {command(name, text, [arguments, run] { return run(*arguments); }), arguments};
+  }
   /// Adds a group of subcommands, one of which must be chosen.
   Command group(const std::string& name, const std::string& text);
 
   /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run".
   /// `value` is the name of its value in the help. T is std::string, int64_t, double, std::optional of
-  /// int64_t, uint64_t or double, or a std::vector of std::string, int64_t or double.
+  /// int64_t, uint64_t or double, or a std::vector of std::string, int64_t or double; if `value` ends with
+  /// ",...", its values are separated by commas.
   template <class T>
   Argument add(const std::string& name, T& to, const std::string& value, const std::string& text);
   /// Adds a flag without a value.
@@ -97,27 +105,21 @@ class Command {
   /// Adds text below the help.
   void footer(const std::string& text);
 
-  /// Adds --set. Words after the positional arguments count as assignments too, so that
-  /// `--set a.b=1 c.d=2` works: call words_to_set() after adding the positional ones.
-  void set(Common& common, const std::string& value = "SECTION.KEY=VALUE",
-           const std::string& text =
-               "Override an option of the file, such as attention.type=performer; may be repeated");
-  void words_to_set(Common& common);
-  /// --seed
-  Argument seed(Common& common);
-  /// --threads
-  void threads();
-  /// -q, --quiet
-  void quiet(Common& common);
-  /// --trust-paths, for commands that read the data that a checkpoint names; see
-  /// train::SavedModel::check_paths().
-  void trust_paths(Common& common);
-  /// --accept-data, for commands that compare data with the hashes in a checkpoint.
-  void accept_data(Common& common);
-  /// --json; the command then prints one object, see output/answer.h.
-  Argument json(bool& to);
-  /// Several of these, in this order: "set seed threads quiet json words". The last is words_to_set().
-  void common(Common& common, const std::string& names);
+  /// Adds the arguments of Common with these names, in this order, and returns the last one:
+  ///
+  ///     run          the directory of a run, required
+  ///     checkpoint   --checkpoint, of a run
+  ///     split        --split
+  ///     set, data    --set, also for the options of [data] alone
+  ///     words        words after the positional arguments, which count as assignments too, so that
+  ///                  `--set a.b=1 c.d=2` works: after the positional ones
+  ///     seed, threads, quiet, json
+  ///     trust_paths  for commands that read the data that a checkpoint names
+  ///     accept_data  for commands that compare data with the hashes in a checkpoint
+  ///     results      -o, for a command that gives Results
+  ///
+  /// With --json a command prints one object, see output/answer.h.
+  Argument common(Common& common, const std::string& names);
 
   /// The command and those below it, as documentation shows them.
   CommandPage page() const;
@@ -126,6 +128,8 @@ class Command {
   std::string help_of(const std::vector<std::string>& words) const;
 
  private:
+  Argument words_to_set(Common& common);
+
   CLI::App* app_;
   ProgramState* state_;
 };

@@ -1,22 +1,11 @@
 // longhand ablate: compares configurations, by means of train/lab.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <filesystem>
 #include <map>
-#include <memory>
-#include <optional>
 #include <set>
 
-#include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/lab/estimate.h"
 #include "longhand/train/lab/merge.h"
@@ -43,10 +32,8 @@ void fields(Is<VariantEstimate> auto& e, auto& f) {
 namespace longhand::cli {
 namespace {
 
-namespace fs = std::filesystem;
 struct Arguments : Common {
-  std::string sweep;  // the sweep file; with --table, the directory of a sweep
-  std::string out;
+  std::string sweep;   // the sweep file; with --table, the directory of a sweep
   std::string status;  // a directory
   std::string table;   // a format
   std::string shard = "1/1";
@@ -217,7 +204,7 @@ int print_status(const Arguments& a) {
 int print_verification(const Arguments& a) {
   const fs::path directory = a.out.empty() ? a.sweep : a.out;
   Opened opened = open_directory(directory);
-  Progress progress(Progress::mode_for_stderr(a.quiet), "verify");
+  Progress progress(a.quiet, "verify");
   const train::SignalRequests signals;
   const train::Verification found =
       verify(opened.grid, directory,
@@ -247,7 +234,7 @@ int print_verification(const Arguments& a) {
 // ---- running
 
 int print_estimate(const Arguments& a, const Opened& opened) {
-  Progress progress(Progress::mode_for_stderr(a.quiet), "measuring");
+  Progress progress(a.quiet, "measuring");
   const train::SignalRequests signals;
   const std::vector<train::VariantEstimate> estimates =
       estimate(opened.sweep, opened.grid, opened.states,
@@ -312,7 +299,7 @@ int run(const Arguments& a, Opened& opened) {
   const auto presence = train::Claim::share(directory);
   data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
 
-  LiveLines display(Progress::mode_for_stderr(a.quiet));
+  LiveLines display(a.quiet);
   bool all_merged = true;
   const auto merged = merge_cells(opened.grid, {a.merge.begin(), a.merge.end()}, directory);
   for (size_t i = 0; i < merged.size(); ++i) {
@@ -365,7 +352,7 @@ int run(const Arguments& a, Opened& opened) {
       display.line(fmt::format("longhand: warning: {}", unwritten.what()));
     }
     const std::string text = describe(opened.sweep, cell);
-    const bool plain = display.mode() == Progress::Mode::lines;
+    const bool plain = !display.is_live();
     display.line(plain ? fmt::format("{}  ({})", text, counts(now)) : text);
   };
   const train::SweepOutcome outcome = run_sweep(opened.sweep, opened.grid, directory, options);
@@ -416,9 +403,8 @@ int ablate(Arguments a) {
 }  // namespace
 
 void add_ablate(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("ablate", "Compare configurations: train every cell of a sweep",
-                              [a] { return ablate(*a); });
+  auto [c, a] = program.command<Arguments>(
+      "ablate", "Compare configurations: train every cell of a sweep", ablate);
   c.responds_to_signals();
   c.add("sweep", a->sweep, "SWEEP.toml",
         "The sweep: a base configuration, axes and seeds; or the directory of one, to continue it, "
@@ -431,8 +417,7 @@ void add_ablate(Command& program) {
         "Run only the I-th of N parts of the cells; with [search], of the variants [1/1]");
   c.add("--merge", a->merge, "DIR,...",
         "First take over the cells that have ended in these directories, such as those of other "
-        "machines, which ran other shards")
-      .separated_by_commas();
+        "machines, which ran other shards");
   c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
       .positive();
   c.add("--cell-timeout", a->cell_timeout, "SECONDS",
@@ -452,8 +437,8 @@ void add_ablate(Command& program) {
   const Argument table = c.add("--table", a->table, "FORMAT",
                                "Print the results of the sweep in DIR: md, csv, tex or text");
   c.common(*a, "set quiet");
-  c.json(a->json).excludes(table);
-  c.words_to_set(*a);
+  c.common(*a, "json").excludes(table);
+  c.common(*a, "words");
   c.footer(
       "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of "
       "its effective configuration: a second call skips finished cells, resumes interrupted ones "

@@ -1,24 +1,11 @@
 // longhand bench: the cost of training steps and of attention, next to what the hardware could do.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
 #include <map>
-#include <memory>
-#include <optional>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/utf8.h"
 #include "longhand/train/cli/child.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cost/bench.h"
-#include "longhand/train/cost/bench_grid.h"
 #include "longhand/train/cost/efficiency.h"
 
 namespace longhand::cli {
@@ -69,7 +56,7 @@ Json measure(const BenchArguments& a, const train::BenchCell& cell,
              const std::vector<std::string>& set) {
   const train::Config config = train::config_with(cell, set);
   const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
-  Progress progress(Progress::mode_for_stderr(a.quiet), "bench");
+  Progress progress(a.quiet, "bench");
   train::BenchOptions options;
   options.repetitions = a.repetitions;
   options.seconds = a.seconds;
@@ -82,26 +69,15 @@ Json measure(const BenchArguments& a, const train::BenchCell& cell,
   return to_json(cell, config, batch, bench(config, batch, options));
 }
 
-/// Measures a cell in a process of its own, so that the peak of memory is that of this cell alone.
-/// Returns nothing if the process failed; the reason is then on stderr.
+/// The same in a process of its own.
 std::optional<Json> measure_elsewhere(const BenchArguments& a, const train::BenchCell& cell,
                                       const std::vector<std::string>& set, int& code) {
-  std::vector<std::string> words = {"bench", a.what, "--quiet", "--json"};
-  const auto add = [&](const char* name, const std::string& value) {
-    words.insert(words.end(), {name, value});
-  };
-  add("--attention", cell.attention);
-  add("--length", std::to_string(cell.length));
-  add("--tokens", std::to_string(a.tokens));
-  add("--threads", std::to_string(threads()));
-  add("--seconds", fmt::format("{}", a.seconds));
-  if (a.repetitions) add("--repetitions", std::to_string(a.repetitions));
-  if (a.seed) add("--seed", std::to_string(*a.seed));
-  if (a.recompute) words.emplace_back("--recompute");
-  for (const std::string& assignment : set) add("--set", assignment);
-  const std::optional<std::string> text =
-      run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
-  return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
+  std::vector<std::string> more;
+  if (a.repetitions) more.insert(more.end(), {"--repetitions", std::to_string(a.repetitions)});
+  if (a.seed) more.insert(more.end(), {"--seed", std::to_string(*a.seed)});
+  if (a.recompute) more.emplace_back("--recompute");
+  for (const std::string& assignment : set) more.insert(more.end(), {"--set", assignment});
+  return bench_in_child(a.what, cell, a.tokens, a.seconds, more, code);
 }
 
 double number(const Json& json, const char* key) {
@@ -157,7 +133,7 @@ int bench(const BenchArguments& arguments) {
   // Check all before measuring the first, while errors can still refer to the command line.
   for (const train::BenchCell& cell : cells)
     train::check_bench(train::config_of(grid, cell), arguments.what == "attention");
-  Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
+  Progress progress(arguments.quiet || cells.size() == 1, "bench");
   Answer out(arguments.json);
   std::vector<Json> done;
   int worst = success;
@@ -195,9 +171,8 @@ int bench(const BenchArguments& arguments) {
 }
 
 void add_one_bench(Command& group, const std::string& what, const std::string& text) {
-  const auto a = std::make_shared<BenchArguments>();
+  auto [c, a] = group.command<BenchArguments>(what, text, bench);
   a->what = what;
-  Command c = group.command(what, text, [a] { return bench(*a); });
   c.add(
       "--model", a->grid.model, "L|M",
       "The model that is measured. L classifies long sequences: an encoder of 2 layers, d_model "
@@ -206,11 +181,9 @@ void add_one_bench(Command& group, const std::string& what, const std::string& t
       "[L]");
   c.add("--attention", a->grid.attention, "NAME,...",
         "The attention variants to compare, one row of results for each and for each length; "
-        "window+linear has another variant in each layer [all that the model can use]")
-      .separated_by_commas();
+        "window+linear has another variant in each layer [all that the model can use]");
   c.add("--length", a->grid.length, "N,...",
         "The lengths of sequences, in tokens [those of the model]")
-      .separated_by_commas()
       .positive();
   c.add("--tokens", a->tokens, "N",
         "Tokens in one step: the batch has as many sequences as fit into this number, and at least "
@@ -267,6 +240,22 @@ void add_one_bench(Command& group, const std::string& what, const std::string& t
 }
 
 }  // namespace
+
+std::optional<Json> bench_in_child(const std::string& what, const train::BenchCell& cell,
+                                   int64_t tokens, double seconds,
+                                   const std::vector<std::string>& more, int& code) {
+  std::vector<std::string> words = {"bench",       what,
+                                    "--quiet",     "--json",
+                                    "--attention", cell.attention,
+                                    "--length",    std::to_string(cell.length),
+                                    "--tokens",    std::to_string(tokens),
+                                    "--threads",   std::to_string(threads()),
+                                    "--seconds",   fmt::format("{}", seconds)};
+  words.insert(words.end(), more.begin(), more.end());
+  const auto text =
+      run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
+  return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
+}
 
 void add_bench(Command& program) {
   Command group = program.group(

@@ -1,17 +1,6 @@
 // longhand bench comm: latency and bandwidth of what ranks tell each other.
-#include "longhand/train/cli/commands/groups.h"
-
-#include <fmt/format.h>
-
-#include <cmath>
-#include <memory>
-#include <utility>
-
 #include "longhand/core/communicator.h"
-#include "longhand/core/error.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/cli/output/results.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/config/memory.h"
 #include "longhand/train/cost/rates.h"
@@ -24,7 +13,7 @@ using train::CollectiveRate;
 using train::CollectiveTime;
 using train::Table;
 
-struct Arguments : ResultsArguments {
+struct Arguments : Common {
   train::CollectiveBench bench;
 };
 
@@ -89,7 +78,7 @@ int measure(const Arguments& a) {
   check_sizes(a, group.size());
   const bool leads = group.rank() == 0;
   const auto hosts = train::places(group);
-  Progress progress(leads ? a.progress() : Progress::Mode::none, "bench comm", 2);
+  Progress progress(!leads || a.quiet || a.json, "bench comm", 2);
   train::CollectiveBench bench = a.bench;
   bench.on_progress = [&](int64_t done, int64_t all, train::Collective next) {
     progress.update(done, all, name_of(next));
@@ -98,21 +87,21 @@ int measure(const Arguments& a) {
   progress.clear();
   if (!leads) return success;
   const std::vector<CollectiveRate> rates = train::fit_rates(times);
-  train::Results results =
-      new_results(fmt::format("Operations of {} ranks on {} {}, {}", group.size(), hosts.size(),
-                              hosts.size() == 1 ? "machine" : "machines", launcher()->version()),
-                  fmt::format("A sum takes {:.0f} us and {:.2f} GB/s.", 1e6 * rates[0].latency,
-                              1e-9 * rates[0].bandwidth));
-  results.tables = {train::rate_table(rates), time_table(times), host_table(hosts)};
-  return finish(a, std::move(results), {.hidden = {"times"}});
+  return finish(
+      a,
+      {.title = fmt::format("Operations of {} ranks on {} {}, {}", group.size(), hosts.size(),
+                            hosts.size() == 1 ? "machine" : "machines", launcher()->version()),
+       .summary = fmt::format("A sum takes {:.0f} us and {:.2f} GB/s.", 1e6 * rates[0].latency,
+                              1e-9 * rates[0].bandwidth),
+       .tables = {train::rate_table(rates), time_table(times), host_table(hosts)}},
+      {.hidden = {"times"}});
 }
 
 }  // namespace
 
 void add_bench_comm(Command& bench) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = bench.command("comm", "Measure what ranks tell each other: latency and bandwidth",
-                            [a] { return measure(*a); });
+  auto [c, a] = bench.command<Arguments>(
+      "comm", "Measure what ranks tell each other: latency and bandwidth", measure);
   c.add("--max-bytes", a->bench.max_bytes, "N",
         "Measure tensors of up to N bytes, from one element for each rank on, each four times as "
         "large as the one before [16777216]")
@@ -120,9 +109,8 @@ void add_bench_comm(Command& bench) {
   c.add("--seconds", a->bench.seconds, "S",
         "Repeat each operation of each size for S seconds, and at least five times [0.05]")
       .not_negative();
-  add_out(c, *a);
   c.runs_on_ranks();
-  c.common(*a, "quiet json");
+  c.common(*a, "results quiet json");
   c.footer(
       "Runs on the ranks that mpirun or srun has started, and times the operations that training "
       "on several ranks uses: sums of gradients, and what the ranks of one sequence exchange. "

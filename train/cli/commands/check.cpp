@@ -1,12 +1,6 @@
 // longhand check attention: the conformance suite, over the library's variants.
-#include <fmt/format.h>
-
-#include <memory>
-
 #include "longhand/attention/conformance/conformance.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::cli {
 namespace {
@@ -111,12 +105,11 @@ int check_attention(const Arguments& arguments) {
 }  // namespace
 
 void add_check(Command& program) {
-  const auto a = std::make_shared<Arguments>();
   Command group = program.group("check", "Run the library's self-checks");
-  Command c = group.command(
+  auto [c, a] = group.command<Arguments>(
       "attention",
       "Run the conformance suite over attention variants; exits with 1 if a check fails",
-      [a] { return check_attention(*a); });
+      check_attention);
   c.add("--variant", a->variants, "NAME", "Only this variant; may be repeated").repeated();
   c.add("--check", a->checks, "NAME", "Only this check; may be repeated").repeated();
   c.flag("--list", a->list, "List the checks and run none");

@@ -1,25 +1,14 @@
 // longhand checkpoint: verifies checkpoints and lists their contents; other files add its other commands.
 #include "longhand/train/checkpoint/checkpoint.h"
-
-#include <fmt/format.h>
-
-#include <memory>
-
-#include "longhand/core/error.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::cli {
 namespace {
 
-int64_t numbers(const nn::StateDict& state) {
-  int64_t sum = 0;
-  for (const auto& [name, tensor] : state) sum += tensor.numel();
-  return sum;
-}
+struct Arguments : Common {
+  std::string file, all;
+  std::vector<std::string> files;
+};
 
 /// A field with what a state holds, and its text.
 void add(Answer& out, const std::string& name, const nn::StateDict& state) {
@@ -37,12 +26,12 @@ void add(Answer& out, const std::string& name, const nn::StateDict& state) {
                             concat_message(tensor.shape())));
 }
 
-int inspect(const std::string& file, bool json) {
+int inspect(const Arguments& a) {
   // load() verifies the digest before anything else.
-  const train::Checkpoint checkpoint = train::load(file);
+  const train::Checkpoint checkpoint = train::load(a.file);
   const train::TrainingState& state = checkpoint.training;
-  Answer out(json);
-  out.add("file", file)
+  Answer out(a.json);
+  out.add("file", a.file)
       .add("digest", "ok")
       .add("written_by", Json{{"version", checkpoint.version}, {"machine", checkpoint.machine}})
       .add("step", state.step)
@@ -63,11 +52,11 @@ int inspect(const std::string& file, bool json) {
   return out.text("\nconfiguration:\n{config}").end();
 }
 
-int verify(std::vector<std::string> files, const std::string& all, bool json) {
-  check<ConfigError>(files.empty() != all.empty(),
+int verify(const Arguments& a) {
+  check<ConfigError>(a.files.empty() != a.all.empty(),
                      "checkpoint verify: expected FILE... or --all DIR");
-  if (!all.empty()) files = train::checkpoints_below(all);
-  Answer out(json);
+  const std::vector<std::string> files = a.all.empty() ? a.files : train::checkpoints_below(a.all);
+  Answer out(a.json);
   Json found = Json::array();
   int64_t invalid = 0;
   for (const std::string& file : files) {
@@ -90,27 +79,27 @@ int verify(std::vector<std::string> files, const std::string& all, bool json) {
 
 }  // namespace
 
+int64_t numbers(const nn::StateDict& state) {
+  int64_t sum = 0;
+  for (const auto& [name, tensor] : state) sum += tensor.numel();
+  return sum;
+}
+
 void add_checkpoint(Command& program) {
-  struct Arguments {
-    std::string file, all;
-    std::vector<std::string> files;
-    bool json = false;
-  };
-  const auto a = std::make_shared<Arguments>();
   Command group =
       program.group("checkpoint", "Inspect, verify, compare, exchange and repair checkpoints");
-  Command c = group.command("inspect", "Verify a checkpoint and list its contents",
-                            [a] { return inspect(a->file, a->json); });
+  auto [c, a] =
+      group.command<Arguments>("inspect", "Verify a checkpoint and list its contents", inspect);
   c.add("file", a->file, "FILE.h5", "A checkpoint").required();
-  c.json(a->json);
-  Command v = group.command("verify", "Verify checkpoints; exits with 3 if any is invalid",
-                            [a] { return verify(a->files, a->all, a->json); });
-  v.add("files", a->files, "FILE.h5", "Checkpoints");
+  c.common(*a, "json");
+  auto [v, b] = group.command<Arguments>(
+      "verify", "Verify checkpoints; exits with 3 if any is invalid", verify);
+  v.add("files", b->files, "FILE.h5", "Checkpoints");
   v.add(
-      "--all", a->all, "DIR",
+      "--all", b->all, "DIR",
       "Every checkpoint of the runs and sweeps below a directory: the files *.h5 in folders named "
       "checkpoints");
-  v.json(a->json);
+  v.common(*b, "json");
   v.footer(
       "Every byte is compared with the digest, then everything is read, as to load it. Where "
       "last.h5 is invalid, longhand train --resume DIR continues from the newest valid "

@@ -1,27 +1,16 @@
 // longhand checkpoint diff: what differs between two checkpoints, or a checkpoint and a file of tensors.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
 #include <limits>
-#include <memory>
-#include <optional>
 
-#include "longhand/core/error.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/results/table.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/transfer/compare.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments {
+struct Arguments : Common {
   std::vector<std::string> files;
   train::CompareOptions options;
-  bool all = false, json = false;
+  bool all = false;
 };
 
 std::string shape_and_type(const Tensor& tensor) {
@@ -117,10 +106,8 @@ int diff(const Arguments& a) {
 }  // namespace
 
 void add_checkpoint_diff(Command& group) {
-  const auto a = std::make_shared<Arguments>();
-  Command c =
-      group.command("diff", "Compare the tensors of two checkpoints; exits with 1 if they differ",
-                    [a] { return diff(*a); });
+  auto [c, a] = group.command<Arguments>(
+      "diff", "Compare the tensors of two checkpoints; exits with 1 if they differ", diff);
   c.add("files", a->files, "A B",
         "Two checkpoints, run directories or files of tensors (.safetensors, .npz)")
       .required();
@@ -132,7 +119,7 @@ void add_checkpoint_diff(Command& group) {
   c.flag("--weights", a->options.weights,
          "Compare only the weights used in evaluation, not what training goes on with");
   c.flag("--all", a->all, "List tensors that are equal, too");
-  c.json(a->json);
+  c.common(*a, "json");
   c.footer(
       "Lists tensors that one of them does not have, then those of other shapes and types, then "
       "the largest differences; and options, steps and versions that differ. A file of tensors "

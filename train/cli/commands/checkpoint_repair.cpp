@@ -1,23 +1,13 @@
 // longhand checkpoint repair: puts the files of a run in order.
-#include <memory>
-
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/run/repair.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments {
-  std::string run;
-  bool json = false;
-};
-
-int repair(const Arguments& a) {
+int repair(const Common& a) {
   const train::Repair done = train::repair(a.run);
-  const auto name = [](const std::filesystem::path& file) {
+  const auto name = [](const fs::path& file) {
     return file.empty() ? std::nullopt : std::optional(file.string());
   };
   Answer out(a.json);
@@ -49,11 +39,9 @@ int repair(const Arguments& a) {
 }  // namespace
 
 void add_checkpoint_repair(Command& group) {
-  const auto a = std::make_shared<Arguments>();
-  Command c =
-      group.command("repair", "Put a run with damaged files in order", [a] { return repair(*a); });
+  auto [c, a] = group.command<Common>("repair", "Put a run with damaged files in order", repair);
   c.add("run", a->run, "DIR", "Run directory").required();
-  c.json(a->json);
+  c.common(*a, "json");
   c.footer(
       "last.h5 becomes the valid checkpoint after the most steps, best.h5 is restored if another "
       "checkpoint is of its step, and metrics.jsonl ends where last.h5 does. Nothing is deleted:\n"

@@ -1,31 +1,15 @@
 // longhand convert: gives the linear layers of a trained model low rank.
 #include "longhand/train/transfer/convert.h"
-
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <memory>
-#include <optional>
-
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cost/bench.h"
-#include "longhand/train/results/table.h"
 #include "longhand/train/run/model_directory.h"
 #include "longhand/train/transfer/load_weights.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {
 
 struct Arguments : Common {
-  std::string run;
   std::string low_rank;
-  std::string checkpoint = "best";
-  std::string out;
-  std::string split = "validation";
   bool no_evaluate = false;
   double seconds = 1;
 };
@@ -37,16 +21,12 @@ struct Evaluated {
 
 Evaluated evaluate(const Arguments& a, const train::SavedModel& run,
                    const train::Conversion& conversion) {
-  const Progress::Mode mode = Progress::mode_for_stderr(a.quiet);
-  const auto experiment = [&] {
-    const Waiting waiting(mode, "preparing data and model");
-    return std::make_unique<train::Experiment>(run.config, data::Splits::only(a.split));
-  }();
+  const auto experiment = prepare(a, run.config, a.quiet);
   load_weights(experiment->model, run.checkpoint);
   attention::Transformer converted(nn::root(), conversion.after);
   load_weights(converted, conversion.checkpoint);
   const auto metrics = [&](attention::Transformer& model, const std::string& what) {
-    Progress progress(mode, "evaluate", 2);
+    Progress progress(a.quiet, "evaluate", 2);
     return *train::evaluate(train::logits_of(model), experiment->task.split(a.split),
                             {.batch_size = experiment->options.eval_batch_size,
                              .on_progress = [&](const train::EvaluationProgress& p) {
@@ -64,7 +44,7 @@ struct Timed {
 
 Timed measure(const Arguments& a, const train::SavedModel& run,
               const train::Conversion& conversion) {
-  const Waiting waiting(Progress::mode_for_stderr(a.quiet), "timing");
+  const Waiting waiting(a.quiet, "timing");
   const int64_t batch = read_options<train::TrainSection>(run.config.train()).loading.batch_size;
   train::BenchOptions options;
   options.seconds = a.seconds;
@@ -167,7 +147,7 @@ int convert(const Arguments& a) {
   const train::SavedModel run = train::load_model(a.run, a.checkpoint);
   if (!a.no_evaluate && !a.trust_paths) run.check_paths();
   const train::Conversion conversion = [&] {
-    const Waiting waiting(Progress::mode_for_stderr(a.quiet), "factoring weights");
+    const Waiting waiting(a.quiet, "factoring weights");
     return train::convert_to_low_rank(run, rule);
   }();
   std::optional<Evaluated> evaluated;
@@ -180,21 +160,19 @@ int convert(const Arguments& a) {
 }  // namespace
 
 void add_convert(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("convert",
-                              "Replace the linear layers of a trained model by layers of low rank",
-                              [a] { return convert(*a); });
-  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
+  auto [c, a] = program.command<Arguments>(
+      "convert", "Replace the linear layers of a trained model by layers of low rank", convert);
+  a->split = "validation";
+  c.common(*a, "run");
   c.add("--low-rank", a->low_rank, "R|E",
         "Rank of all layers, such as 16; or the fraction of the energy that each layer keeps, such "
         "as 0.95: the sum of the squares of its singular values")
       .required();
   c.add("--out", a->out, "DIR", "Directory to create").required();
-  c.add("--checkpoint", a->checkpoint, "NAME",
-        "best, last or the name of another checkpoint of the run [best]");
+  c.common(*a, "checkpoint");
   c.add("--split", a->split, "SPLIT",
         "Split on which both models are evaluated: train, validation or test [validation]");
-  c.trust_paths(*a);
+  c.common(*a, "trust_paths");
   c.flag("--no-evaluate", a->no_evaluate, "Do not evaluate the models: the data is not needed");
   c.add("--seconds", a->seconds, "S", "Time each model for S seconds, at least three times [1]")
       .not_negative();

@@ -1,23 +1,12 @@
 // longhand plan: what a training step takes on any number of ranks, and how to divide them.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <utility>
-
-#include "longhand/core/error.h"
-#include "longhand/data/file.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/cli/output/results.h"
-#include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/plan.h"
+#include "longhand/data/file.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments : ResultsArguments {
+struct Arguments : Common {
   std::string config, bench, table;
   std::vector<int64_t> ranks{1, 2, 4, 8}, length;  // length: empty: that of the configuration
   std::vector<std::string> rates;
@@ -64,7 +53,7 @@ int plan(const Arguments& a) {
   train::ForecastRequest request;
   request.network = network_of(a);
   {
-    const Waiting waiting(a.progress(), "plan: reading the data");
+    const Waiting waiting(a.quiet || a.json, "plan: reading the data");
     request.memory = train::memory_request(config);
   }
   const auto section = read_section<train::TrainSection>(config.train());
@@ -86,7 +75,7 @@ int plan(const Arguments& a) {
     request.compute =
         train::compute_of_bench(data::read_text_file(a.bench), model.attention_name(), a.bench);
   } else {
-    Progress progress(a.progress(), "plan: measuring steps", 2);
+    Progress progress(a.quiet || a.json, "plan: measuring steps", 2);
     train::BenchOptions options{
         .seconds = a.seconds, .seed = seed_or_default(a), .recompute = request.memory.recompute};
     options.on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); };
@@ -95,7 +84,7 @@ int plan(const Arguments& a) {
         request.memory.micro_batch_size(), options);
   }
   const train::Results results = [&] {
-    const Waiting waiting(a.progress(), "plan: computing");
+    const Waiting waiting(a.quiet || a.json, "plan: computing");
     return train::plan(request, models, {.ranks = a.ranks, .here = a.here});
   }();
   return finish(a, results, {.hidden = {}, .format = a.table});
@@ -104,17 +93,13 @@ int plan(const Arguments& a) {
 }  // namespace
 
 void add_plan(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command(
+  auto [c, a] = program.command<Arguments>(
       "plan", "Predict time, memory and traffic of training on several ranks, and choose a split",
-      [a] { return plan(*a); });
+      plan);
   c.add("config", a->config, "CONFIG.toml", "Configuration of the run").required();
-  c.add("--ranks", a->ranks, "N,...", "Numbers of ranks [1,2,4,8]")
-      .separated_by_commas()
-      .positive();
+  c.add("--ranks", a->ranks, "N,...", "Numbers of ranks [1,2,4,8]").positive();
   c.add("--length", a->length, "N,...",
         "Lengths of sequences in tokens [that of the configuration]")
-      .separated_by_commas()
       .positive();
   c.add("--rates", a->rates, "FILE.json",
         "Rates of the network, measured by longhand-mpi bench comm -o FILE.json; may be repeated, "
@@ -135,8 +120,7 @@ void add_plan(Command& program) {
          "All ranks run on this machine and share its cores and its memory, instead of one rank on "
          "each machine");
   c.add("--table", a->table, "FORMAT", "Print only the choices, as md, csv, tex or text");
-  add_out(c, *a);
-  c.common(*a, "set seed threads quiet json words");
+  c.common(*a, "results set seed threads quiet json words");
   c.footer(
       "Trains nothing: measures a few steps of short sequences, and computes the rest. Ranks are "
       "divided into rows: the ranks of a row share out the tokens of the same sequences "

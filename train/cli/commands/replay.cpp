@@ -1,17 +1,6 @@
 // longhand replay: repeats a training step and names the operation that went wrong.
 #include "longhand/train/evaluate/replay.h"
-
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <memory>
-
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::train {
 
@@ -44,8 +33,6 @@ void fields(Is<GradientNorm> auto& g, auto& f) {
 
 namespace longhand::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr size_t most_gradients = 8;  // that are printed
 
@@ -104,7 +91,7 @@ int replay(const Arguments& arguments) {
   if (!warning.empty() && !arguments.quiet) print_stderr("longhand: {}\n", warning);
   train::ReplayedStep step;
   {
-    const Waiting wait(Progress::mode_for_stderr(arguments.quiet), "repeating the step");
+    const Waiting wait(arguments.quiet, "repeating the step");
     step = train::replay(snapshot);
   }
   return answer(arguments, snapshot.file, step);
@@ -113,10 +100,9 @@ int replay(const Arguments& arguments) {
 }  // namespace
 
 void add_replay(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command(
+  auto [c, a] = program.command<Arguments>(
       "replay", "Repeat a training step with every operation checked, to find the first bad value",
-      [a] { return replay(*a); });
+      replay);
   c.add("file", a->file, "FILE.h5",
         "Snapshot that training saved before a bad step, or another checkpoint; or a run "
         "directory, whose last snapshot is taken")

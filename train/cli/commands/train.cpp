@@ -1,23 +1,10 @@
 // longhand train: starts or resumes a run, by means of train/run/run.h.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <memory>
-#include <nlohmann/json.hpp>
-
 #include "longhand/core/communicator.h"
-#include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/config/memory.h"
 #include "longhand/train/ranks/places.h"
-#include "longhand/train/results/table.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"
 #include "longhand/train/run/run.h"
@@ -29,7 +16,6 @@ struct Arguments : Common {
   std::string config;  // for a new run
   std::string resume;  // or the directory of a run to resume
   std::string init_from, distill_from;
-  std::string out;
   bool resume_or_start = false, overwrite = false;
   bool estimate = false;
 };
@@ -43,7 +29,7 @@ std::string describe(const train::Record& record) {
 /// Prints the progress of the trainer.
 class Reporter {
  public:
-  explicit Reporter(Progress::Mode mode) : progress_(mode, "train") {}
+  explicit Reporter(bool quiet) : progress_(quiet, "train") {}
 
   train::Observer observer() {
     train::Observer out;
@@ -105,9 +91,7 @@ int print_estimate(const Arguments& a) {
 }
 
 std::unique_ptr<train::Run> start(const Arguments& a) {
-  const auto waiting = [&] {
-    return Waiting(Progress::mode_for_stderr(a.quiet), "preparing data and model");
-  };
+  const auto waiting = [&] { return Waiting(a.quiet, "preparing data and model"); };
   if (!a.resume.empty()) {
     check<ConfigError>(!a.seed, "--seed: the seed of a resumed run cannot change");
     const Waiting wait = waiting();
@@ -119,7 +103,7 @@ std::unique_ptr<train::Run> start(const Arguments& a) {
   const train::Config config = configuration(a);
   const Waiting wait = waiting();
   if (a.resume_or_start) return train::Run::resume_or_create(config, a.out, a.accept_data);
-  return train::Run::create(config, a.out, std::filesystem::path(a.config).stem().string(),
+  return train::Run::create(config, a.out, fs::path(a.config).stem().string(),
                             a.overwrite ? train::Existing::overwrite : train::Existing::refuse);
 }
 
@@ -182,7 +166,7 @@ int train(const Arguments& arguments) {
   const auto run = start(arguments);
   const train::Experiment& experiment = run->experiment();
   report_ignored(experiment.config.ignored(experiment.effective), arguments.quiet);
-  Reporter reporter(Progress::mode_for_stderr(arguments.quiet));
+  Reporter reporter(arguments.quiet);
   if (!run->is_finished()) {
     introduce(*run, reporter);
     for (const std::string& warning : binding) reporter.warn(warning);
@@ -227,10 +211,8 @@ int train(const Arguments& arguments) {
 }  // namespace
 
 void add_train(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c =
-      program.command("train", "Train a model described by a configuration, or resume a run",
-                      [a] { return train(*a); });
+  auto [c, a] = program.command<Arguments>(
+      "train", "Train a model described by a configuration, or resume a run", train);
   std::string resumable;
   for (const std::string& name : train::resumable_options())
     resumable += (resumable.empty() ? "" : ", ") + name;
@@ -260,7 +242,7 @@ void add_train(Command& program) {
   c.add("--distill-from", a->distill_from, "DIR",
         "Learn also from the predictions of this run or checkpoint file: train.distill_from")
       .excludes(resume);
-  c.accept_data(*a);
+  c.common(*a, "accept_data");
   c.flag("--estimate", a->estimate,
          "Print the memory that the run would take, part by part, and what this machine has; train "
          "nothing")

@@ -1,17 +1,13 @@
 // longhand completion: scripts that complete the command line in a shell. They ask the program itself
 // (see run_program()), so that they know its commands, options, variants and tasks.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <string_view>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
-#include "longhand/train/cli/command.h"
-#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/common.h"
 
 namespace longhand::cli {
 namespace {
@@ -98,25 +94,25 @@ bool is_script(const std::filesystem::path& file) {
          });
 }
 
-int completion(const std::string& shell, const std::string& out) {
-  const auto script = scripts.find(shell);
-  check<ConfigError>(script != scripts.end(), "completion: there is no script for ", shell,
+struct Arguments : Common {
+  std::string shell;
+};
+
+int completion(const Arguments& a) {
+  const auto script = scripts.find(a.shell);
+  check<ConfigError>(script != scripts.end(), "completion: there is no script for ", a.shell,
                      "; expected bash, zsh or fish");
-  if (out.empty())
-    print_stdout("{}", script->second);
-  else
-    data::write_file_durably(out, script->second);
+  write_or_print(a.out, script->second);
   return success;
 }
 
 }  // namespace
 
 void add_completion(Command& program) {
-  const auto shell = std::make_shared<std::string>(), out = std::make_shared<std::string>();
-  Command c = program.command("completion", "Print a script that completes commands in a shell",
-                              [shell, out] { return completion(*shell, *out); });
-  c.add("shell", *shell, "SHELL", "bash, zsh or fish").required();
-  c.out(*out, "FILE", "Write to a file [print]", is_script);
+  auto [c, a] = program.command<Arguments>(
+      "completion", "Print a script that completes commands in a shell", completion);
+  c.add("shell", a->shell, "SHELL", "bash, zsh or fish").required();
+  c.out(a->out, "FILE", "Write to a file [print]", is_script);
   c.footer(
       "The script completes commands, flags, names of options after --set, attention variants, "
       "tasks and files. An installation puts it where shells look for it. Otherwise:\n"

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <map>
-#include <memory>
 
 #include "longhand/core/error.h"
 #include "longhand/core/version.h"
@@ -123,9 +122,9 @@ int help(const Arguments& arguments, const Command& program) {
 }  // namespace
 
 void add_help(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("help", "Print the options of a section, a task or a variant",
-                              [a, program] { return help(*a, program); });
+  auto [c, a] = program.command<Arguments>(
+      "help", "Print the options of a section, a task or a variant",
+      [program](const Arguments& given) { return help(given, program); });
   c.add(
       "topic", a->words, "TOPIC",
       "A section (model, attention, data, train or optimizer), a variant (attention.NAME), a task "

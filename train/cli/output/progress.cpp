@@ -23,31 +23,35 @@ bool is_set(const char* name) {
   return value && *value;
 }
 
-}  // namespace
-
-// Queried at every redraw, because windows change their size.
-TerminalSize terminal_size() {
+/// The size of the terminal; 80 x 24 if stderr is none. Queried at every redraw, because windows change it.
+winsize terminal_size() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
-    return {80, 24};
-  return {size.ws_col, size.ws_row};
+    return {.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  return size;
 }
 
-Progress::Mode Progress::mode_for_stderr(bool quiet) {
-  if (quiet) return Mode::none;
+}  // namespace
+
+ProgressMode progress_mode(bool quiet) {
+  if (quiet) return ProgressMode::none;
   const char* term = std::getenv("TERM");
   const bool dumb = !term || std::string_view(term) == "dumb";
-  return isatty(STDERR_FILENO) && !dumb ? Mode::bar : Mode::lines;
+  return isatty(STDERR_FILENO) && !dumb ? ProgressMode::bar : ProgressMode::lines;
 }
 
-Progress::Progress(Mode mode, std::string what, double delay)
-    : mode_(mode), what_(std::move(what)), delay_(delay), colour_(!is_set("NO_COLOR")) {}
+Progress::Progress(bool quiet, std::string what, double delay)
+    : mode_(progress_mode(quiet)),
+      what_(std::move(what)),
+      delay_(delay),
+      colour_(!is_set("NO_COLOR")) {}
 
 Progress::~Progress() { clear(); }
 
 bool Progress::due() {
-  if (mode_ == Mode::none || clock_seconds() - begin_ < delay_) return false;
-  if (begun_ && clock_seconds() - shown_ < (mode_ == Mode::bar ? redraw_seconds : line_seconds))
+  if (mode_ == ProgressMode::none || clock_seconds() - begin_ < delay_) return false;
+  if (begun_ &&
+      clock_seconds() - shown_ < (mode_ == ProgressMode::bar ? redraw_seconds : line_seconds))
     return false;
   shown_ = clock_seconds();
   begun_ = true;
@@ -55,7 +59,7 @@ bool Progress::due() {
 }
 
 void Progress::show(const std::string& text, double fraction) {
-  if (mode_ == Mode::bar)
+  if (mode_ == ProgressMode::bar)
     draw(text, fraction);
   else
     print_stderr("{}\n", text);
@@ -85,7 +89,7 @@ void Progress::pulse() {
 
 void Progress::draw(const std::string& what, double fraction) {
   // Leave the last column free: some terminals would begin a new line.
-  const size_t width = terminal_size().columns - 1;
+  const size_t width = terminal_size().ws_col - 1u;
   const std::string text = printable(what);
   std::string out = "\r";
   constexpr size_t frame = 4, shortest = 8, longest = 40;  // "[", "] " and a space
@@ -107,7 +111,7 @@ void Progress::clear() {
 }
 
 void Progress::line(const std::string& text) {
-  if (mode_ == Mode::none) return;
+  if (mode_ == ProgressMode::none) return;
   clear();
   print_stderr("{}\n", text);
 }
@@ -120,29 +124,29 @@ void LiveLines::clear() {
 }
 
 void LiveLines::show(const std::vector<std::string>& lines) {
-  if (mode_ != Progress::Mode::bar) return;
+  if (!is_live()) return;
   lines_ = lines;
   clear();
-  const TerminalSize size = terminal_size();
+  const winsize size = terminal_size();
   std::string out;
   // One row stays free for the cursor.
   for (const std::string& each : lines_) {
-    if (drawn_ + 1 >= size.rows) break;
-    out.append(first_characters(printable(each), size.columns - 1)).append("\n");
+    if (drawn_ + 1 >= size.ws_row) break;
+    out.append(first_characters(printable(each), size.ws_col - 1u)).append("\n");
     ++drawn_;
   }
   write_stderr(out);
 }
 
 void LiveLines::line(const std::string& text) {
-  if (mode_ == Progress::Mode::none) return;
+  if (mode_ == ProgressMode::none) return;
   clear();
   print_stderr("{}\n", text);
   if (!lines_.empty()) show(std::vector<std::string>(lines_));
 }
 
-Waiting::Waiting(Progress::Mode mode, std::string what) : progress_(mode, std::move(what), 2) {
-  if (mode != Progress::Mode::none) watcher_ = std::thread([this] { watch(); });
+Waiting::Waiting(bool quiet, std::string what) : progress_(quiet, std::move(what), 2) {
+  if (!quiet) watcher_ = std::thread([this] { watch(); });
 }
 
 Waiting::~Waiting() {

@@ -13,23 +13,16 @@
 
 namespace longhand::cli {
 
-/// The size of the terminal that stderr is; 80 x 24 if it is none.
-struct TerminalSize {
-  size_t columns, rows;
-};
-TerminalSize terminal_size();
+/// How progress is shown on stderr: by a bar on a terminal that can move its cursor; not at all if `quiet`.
+enum class ProgressMode { bar, lines, none };
+ProgressMode progress_mode(bool quiet);
 
 /// A bar on a terminal, redrawn at most ten times a second; lines every few seconds elsewhere.
 class Progress {
  public:
-  enum class Mode { bar, lines, none };
-
-  /// The mode for stderr: a bar on a terminal that can move its cursor, none if `quiet`.
-  static Mode mode_for_stderr(bool quiet);
-
   /// `what` names the operation, such as "train" or "evaluate". Nothing is shown in the first `delay`
   /// seconds, because short operations need no bar.
-  Progress(Mode mode, std::string what, double delay = 0);
+  Progress(bool quiet, std::string what, double delay = 0);
   /// Removes the bar.
   ~Progress();
   Progress(const Progress&) = delete;
@@ -38,7 +31,7 @@ class Progress {
   /// Reports that `done` of `total` is complete; `details` adds more, such as the loss. Cheap: may be
   /// called often.
   void update(int64_t done, int64_t total, const std::string& details);
-  /// Writes a permanent line above the bar. Does nothing in mode none.
+  /// Writes a permanent line above the bar, unless quiet.
   void line(const std::string& text);
   /// Removes the bar until the next update.
   void clear();
@@ -52,7 +45,7 @@ class Progress {
   /// A negative fraction means that progress is unknown.
   void draw(const std::string& what, double fraction);
 
-  Mode mode_;
+  ProgressMode mode_;
   std::string what_;
   double delay_;
   bool colour_;
@@ -67,22 +60,22 @@ class Progress {
 /// permanent ones are written.
 class LiveLines {
  public:
-  explicit LiveLines(Progress::Mode mode) : mode_(mode) {}
+  explicit LiveLines(bool quiet) : mode_(progress_mode(quiet)) {}
   /// Removes the lines.
   ~LiveLines();
   LiveLines(const LiveLines&) = delete;
   LiveLines& operator=(const LiveLines&) = delete;
 
-  Progress::Mode mode() const { return mode_; }
+  bool is_live() const { return mode_ == ProgressMode::bar; }
   /// Replaces the lines shown; as many as fit, cut to the width of the terminal.
   void show(const std::vector<std::string>& lines);
-  /// Writes a permanent line above them. Does nothing in mode none.
+  /// Writes a permanent line above them, unless quiet.
   void line(const std::string& text);
 
  private:
   void clear();
 
-  Progress::Mode mode_;
+  ProgressMode mode_;
   std::vector<std::string> lines_;
   size_t drawn_ = 0;
 };
@@ -91,7 +84,7 @@ class LiveLines {
 /// construction to destruction.
 class Waiting {
  public:
-  Waiting(Progress::Mode mode, std::string what);
+  Waiting(bool quiet, std::string what);
   ~Waiting();
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;

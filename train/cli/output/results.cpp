@@ -13,28 +13,17 @@
 
 namespace longhand::cli {
 
-void add_out(Command& command, ResultsArguments& arguments) {
-  command.out(arguments.out, "FILE.json",
-              "Write the results for longhand report, and for reading back", [](const auto& file) {
-                return begins_with(file, "{\n \"kind\": \"" + chosen_command() + "\",");
-              });
-}
-
-train::Results new_results(std::string title, std::string summary) {
-  train::Results out;
-  out.kind = chosen_command();
-  out.title = std::move(title);
-  out.summary = std::move(summary);
-  return out;
-}
-
-int finish(const ResultsArguments& arguments, train::Results results, const Shown& shown) {
+std::string json_of_results(train::Results& results) {
   if (results.kind.empty()) results.kind = chosen_command();
   results.command = command_line();
   results.machine = train::machine_and_threads();
   results.date = train::utc_now();
   results.version = version();
-  const std::string json = train::to_json(results);
+  return train::to_json(results);
+}
+
+int finish(const Common& arguments, train::Results results, const Shown& shown) {
+  const std::string json = json_of_results(results);
   if (!arguments.out.empty()) data::write_file_durably(arguments.out, json);
   if (arguments.json) {
     print_stdout("{}", json);
