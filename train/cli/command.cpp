@@ -107,10 +107,20 @@ void add_plugin_options(CLI::App& app, std::vector<std::string>& plugins) {
   for (CLI::App* const command : subcommands) add_plugin_options(*command, plugins);
 }
 
-/// `above` is the name of the command that it belongs to.
-CommandPage page_of(const CLI::App& app, const std::string& above = "") {
+/// "longhand bench step"
+std::string full_name(const CLI::App& app) {
+  return (app.get_parent() ? full_name(*app.get_parent()) + " " : "") + app.get_name();
+}
+
+/// "bench step"
+std::string name_of(const CLI::App& app) {
+  const std::string name = full_name(app);
+  return name.substr(name.find(' ') + 1);
+}
+
+CommandPage page_of(const CLI::App& app) {
   CommandPage page;
-  page.name = above + (above.empty() ? "" : " ") + app.get_name();
+  page.name = full_name(app);
   page.text = app.get_description();
   const CLI::App* const parent = app.get_parent();
   if (!parent || parent->get_footer() != app.get_footer()) page.footer = app.get_footer();
@@ -119,8 +129,13 @@ CommandPage page_of(const CLI::App& app, const std::string& above = "") {
        app.get_options([](const CLI::Option* each) { return !each->get_group().empty(); }))
     page.arguments.push_back(page_of(*option));
   for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
-    page.commands.push_back(page_of(*command, page.name));
+    page.commands.push_back(page_of(*command));
   return page;
+}
+
+/// The command that was chosen, or the group or the program itself.
+CLI::App& selected_app(CLI::App& app) {
+  return app.get_subcommands().empty() ? app : selected_app(*app.get_subcommands().front());
 }
 
 /// Help in 100 columns, in which positional arguments have the names of their values.
@@ -159,10 +174,10 @@ class HelpFormatter : public CLI::Formatter {
   }
 };
 
-std::string help_text(const CLI::App& app, const std::string& name) {
+std::string help_text(const CLI::App& app) {
   // Not app.help(), which is that of the subcommand if one is running.
-  std::string text = app.get_formatter()->make_help(
-      &app, (name.empty() ? "" : name + " ") + app.get_name(), CLI::AppFormatMode::Normal);
+  std::string text =
+      app.get_formatter()->make_help(&app, full_name(app), CLI::AppFormatMode::Normal);
   while (text.ends_with('\n')) text.pop_back();
   return text + "\n";
 }
@@ -186,11 +201,10 @@ namespace {
 
 /// Reads arguments of the chosen command that are not given from the environment. (CLI11 2.1 would read
 /// those of all commands, and 2.4 would ignore an invalid value.)
-void read_environment(CLI::App& app, const ProgramState& state) {
+void read_environment(CLI::App& selected, const ProgramState& state) {
   std::vector<std::pair<CLI::Option*, std::string>> readable;
   std::set<std::string> given;
-  for (CLI::App* at = &app; at;
-       at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+  for (CLI::App* at = &selected; at; at = at->get_parent())
     for (CLI::Option* const option : at->get_options())
       if (const auto found = state.environment.find(option); found != state.environment.end()) {
         readable.emplace_back(option, found->second);
@@ -246,20 +260,22 @@ Argument& Argument::environment(const std::string& variable) {
   return *this;
 }
 
-Command Command::command(const std::string& name, const std::string& text,
-                         std::function<int()> run) {
-  CLI::App& app = *app_->add_subcommand(name, text);
-  app.callback([state = state_, at = &app, run = std::move(run)] {
-    state->selected = [state, at, run] {
-      if (const auto found = state->checks.find(at); found != state->checks.end()) found->second();
-      return run();
-    };
-  });
+CLI::App& Command::subcommand(const std::string& name) {
+  CLI::App& app = *app_->add_subcommand(name);
+  const CommandText& text = text_of_command(name_of(app));
+  app.description(text.line);
+  if (!text.footer.empty()) app.footer(wrapped_lines(text.footer, columns));
+  return app;
+}
+
+Command Command::command(const std::string& name, std::function<int()> run) {
+  CLI::App& app = subcommand(name);
+  app.callback([state = state_, run = std::move(run)] { state->selected = run; });
   return {app, *state_};
 }
 
-Command Command::group(const std::string& name, const std::string& text) {
-  CLI::App& app = *app_->add_subcommand(name, text);
+Command Command::group(const std::string& name) {
+  CLI::App& app = subcommand(name);
   app.require_subcommand(1);
   return {app, *state_};
 }
@@ -345,8 +361,6 @@ void Command::responds_to_signals() {
 }
 
 void Command::runs_on_ranks() { state_->on_ranks.insert(app_); }
-
-void Command::footer(const std::string& text) { app_->footer(wrapped_lines(text, columns)); }
 
 Argument Command::common(Common& a, const std::string& name) {
   if (const size_t space = name.find(' '); space != std::string::npos) {
@@ -454,15 +468,13 @@ CommandPage Command::page() const { return page_of(*app_); }
 
 std::string Command::help_of(const std::vector<std::string>& words) const {
   const CLI::App* at = app_;
-  std::string above;
   for (const std::string& word : words) {
-    above += (above.empty() ? "" : " ") + at->get_name();
     const auto found =
         at->get_subcommands([&](const CLI::App* each) { return each->get_name() == word; });
     if (found.empty()) return "";
     at = found.front();
   }
-  return help_text(*at, above);
+  return help_text(*at);
 }
 
 int run_program(int argc, char** argv) {
@@ -490,34 +502,19 @@ int run_program(int argc, char** argv) {
       print_stdout("{}{}{}\n", word, text.empty() ? "" : "\t", text);
     return success;
   }
-  const auto selected_app = [&] {
-    const CLI::App* at = &app;
-    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
-    return at;
-  };
-  const auto path = [&] {
-    std::string names = app.get_name();
-    for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-      at = at->get_subcommands().front();
-      names += " " + at->get_name();
-    }
-    return names;
-  };
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* at = selected_app();
-    const std::string names = path();
-    const size_t space = names.find_last_of(' ');
-    print_stdout("{}", help_text(*at, space == std::string::npos ? "" : names.substr(0, space)));
+    print_stdout("{}", help_text(selected_app(app)));
     return success;
   } catch (const CLI::ParseError& error) {
     std::string message = wrong_word(program.page(), words);
     if (message.empty()) message = error.what();
     if (message.starts_with(": ")) message.erase(0, 2);  // of an argument without a name
-    return fail(message + " (see " + path() + " --help)", usage_error);
+    return fail(message + " (see " + full_name(selected_app(app)) + " --help)", usage_error);
   }
-  read_environment(app, chosen);
+  CLI::App& selected = selected_app(app);
+  read_environment(selected, chosen);
   if (!chosen.responds_to_signals) train::SignalRequests::decline();
   const bool quiet =
       (launcher() && launcher()->rank() > 0) ||
@@ -526,14 +523,16 @@ int run_program(int argc, char** argv) {
     use_threads(*chosen.threads, quiet);
   else if (launcher() && threads_given() > 0)
     set_threads(std::min(threads(), threads_given()));
-  if (chosen.selected) command_chosen = path().substr(app.get_name().size() + 1);
+  if (chosen.selected) command_chosen = name_of(selected);
   if (version) return print_version(json);
   read_files_in_child_first();
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);
   load_plugins(chosen.plugins);
-  const bool runs_on_ranks = chosen.on_ranks.contains(selected_app());
+  const bool runs_on_ranks = chosen.on_ranks.contains(&selected);
   check_ranks(command_chosen, runs_on_ranks);
   if (runs_on_ranks) connect_ranks();
+  if (const auto found = chosen.checks.find(&selected); found != chosen.checks.end())
+    found->second();
   return chosen.selected();
 }
 

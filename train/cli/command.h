@@ -72,18 +72,17 @@ class Command {
  public:
   Command(CLI::App& app, ProgramState& state) : app_(&app), state_(&state) {}
 
-  /// Adds a subcommand; `run` executes it and returns the exit code. It throws errors, which main()
-  /// converts to a message and an exit code.
-  Command command(const std::string& name, const std::string& text, std::function<int()> run);
+  /// Adds a subcommand, of which help/commands.txt has the text; `run` executes it and returns the exit
+  /// code. It throws errors, which main() converts to a message and an exit code.
+  Command command(const std::string& name, std::function<int()> run);
   /// The same for a command with arguments of its own: `run` is called with them.
   template <class Arguments, class F>
-  std::pair<Command, std::shared_ptr<Arguments>> command(const std::string& name,
-                                                         const std::string& text, F run) {
+  std::pair<Command, std::shared_ptr<Arguments>> command(const std::string& name, F run) {
     const auto arguments = std::make_shared<Arguments>();
-    return {command(name, text, [arguments, run] { return run(*arguments); }), arguments};
+    return {command(name, [arguments, run] { return run(*arguments); }), arguments};
   }
   /// Adds a group of subcommands, one of which must be chosen.
-  Command group(const std::string& name, const std::string& text);
+  Command group(const std::string& name);
 
   /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run".
   /// `value` is the name of its value in the help. T is std::string, int64_t, double, std::optional of
@@ -102,8 +101,6 @@ class Command {
   void responds_to_signals();
   /// The command runs on several processes with longhand-mpi, which refuses all others.
   void runs_on_ranks();
-  /// Adds text below the help.
-  void footer(const std::string& text);
 
   /// Adds the arguments of Common with these names, in this order, and returns the last one:
   ///
@@ -128,6 +125,7 @@ class Command {
   std::string help_of(const std::vector<std::string>& words) const;
 
  private:
+  CLI::App& subcommand(const std::string& name);
   Argument words_to_set(Common& common);
 
   CLI::App* app_;

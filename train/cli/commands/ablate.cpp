@@ -151,6 +151,11 @@ train::Table variants_to_read(const train::Results& results, const train::Grid& 
   }));
 }
 
+std::string text_of(const train::Results& results, const train::Grid& grid) {
+  return to_text(variants_to_read(results, grid)) + "\n" + wrapped_lines(results.summary, 100) +
+         "\n";
+}
+
 train::Results results_of(const Opened& opened, const fs::path& directory,
                           const std::string& command) {
   return sweep_results(opened.sweep, opened.grid, opened.states, directory, command);
@@ -163,9 +168,11 @@ int print_table(const Arguments& a) {
                      "ablate --table md DIR");
   const Opened opened = open_directory(a.sweep);
   const train::Results results = results_of(opened, a.sweep, "");
-  const train::Table table = variants_to_read(results, opened.grid);
-  print_stdout("{}", to_format(a.table, results.table("variants"), table));
-  if (a.table == "text") print_stdout("\n{}\n", wrapped_lines(results.summary, 100));
+  if (a.table == "text")
+    print_stdout("{}", text_of(results, opened.grid));
+  else
+    print_stdout("{}", to_format(a.table, results.table("variants"),
+                                 variants_to_read(results, opened.grid)));
   return success;
 }
 
@@ -223,11 +230,10 @@ int print_verification(const Arguments& a) {
   out.add("cells", found.cells)
       .add("differences", differences)
       .add("results", Json::parse(to_json(results)))
-      .table(variants_to_read(results, opened.grid))
-      .literal("\n" + wrapped_lines(results.summary, 100) + "\n");
+      .literal(text_of(results, opened.grid));
   for (const std::string& each : differences) out.literal("differs: " + one_line(each) + "\n");
   return out.text("{cells} cells evaluated from their checkpoints, ")
-      .literal(fmt::format("{} differences\n", differences.size()))
+      .print("{} differences\n", differences.size())
       .end(whole ? success : failure);
 }
 
@@ -244,21 +250,17 @@ int print_estimate(const Arguments& a, const Opened& opened) {
                 .should_stop = [&] { return signals.stop(); }});
   progress.clear();
   if (signals.stop()) return stopped;
-  train::Table table{.name = "estimate",
-                     .title = "",
-                     .columns = {{"variant", ""},
-                                 {"cells", ""},
-                                 {"left", "to run"},
-                                 {"ms", "ms a step", 3},
-                                 {"memory", "memory (MiB)"},
-                                 {"time", ""},
-                                 {"failure", ""}}};
+  train::Table table{.name = "estimate", .columns = {}};
   for (const train::VariantEstimate& each : estimates) {
     const bool ok = each.failure.empty();
-    table.rows.push_back(
-        {each.label, each.cells, each.cells_left,
-         ok ? train::Cell{1000 * each.step_seconds} : train::Cell{}, each.peak_memory >> 20,
-         ok ? train::Cell{duration(each.seconds_left)} : train::Cell{}, each.failure});
+    add_row(table, {},
+            {{"variant", each.label},
+             {"cells", each.cells},
+             {"left", each.cells_left, "to run"},
+             {"ms", ok ? train::Cell{1000 * each.step_seconds} : train::Cell{}, "ms a step", 3},
+             {"memory", each.peak_memory >> 20, "memory (MiB)"},
+             {"time", ok ? train::Cell{duration(each.seconds_left)} : train::Cell{}},
+             {"failure", each.failure}});
   }
   const train::SweepEstimate all = train::add_up(estimates, a.jobs);
   const int64_t available = train::available_memory();
@@ -275,7 +277,7 @@ int print_estimate(const Arguments& a, const Opened& opened) {
       .text("{cells} cells, {cells_left} to run: about ")
       .literal(duration(all.seconds))
       .text("; jobs: {jobs}, threads of each: ")
-      .literal(fmt::format("{}\n", threads_of_a_cell(a)))
+      .print("{}\n", threads_of_a_cell(a))
       .text("memory: up to {memory_bytes:MiB} MiB at a time, {available_bytes:MiB} MiB available")
       .literal(enough ? "\n" : ": too little; expected fewer --jobs\n")
       .end(all.failed > 0 || !enough ? failure : success);
@@ -403,8 +405,7 @@ int ablate(Arguments a) {
 }  // namespace
 
 void add_ablate(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "ablate", "Compare configurations: train every cell of a sweep", ablate);
+  auto [c, a] = program.command<Arguments>("ablate", ablate);
   c.responds_to_signals();
   c.add("sweep", a->sweep, "SWEEP.toml",
         "The sweep: a base configuration, axes and seeds; or the directory of one, to continue it, "
@@ -439,28 +440,6 @@ void add_ablate(Command& program) {
   c.common(*a, "set quiet");
   c.common(*a, "json").excludes(table);
   c.common(*a, "words");
-  c.footer(
-      "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of "
-      "its effective configuration: a second call skips finished cells, resumes interrupted ones "
-      "from their checkpoint and tries failed ones again (but not diverged ones). SIGINT and "
-      "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR, as "
-      "the tasks of a job array do: examples/slurm/ablate.sbatch.\n"
-      "Results: DIR/results.json, results.csv and cells.csv. Exit codes: 1 if cells failed, 4 if "
-      "cells diverged.\n"
-      "A sweep file, of which only an [[axis]] is required (see also train/README.md):\n"
-      "  [sweep]\n"
-      "  base = \"mqar.toml\"              # or sections [model] ... in this file\n"
-      "  seeds = 3\n"
-      "  baseline = { attention.type = \"softmax\" }\n"
-      "  [[axis]]\n"
-      "  attention.type = [\"softmax\", \"linformer\"]\n"
-      "  [[axis]]                         # of some variants only\n"
-      "  when = { attention.type = \"linformer\" }\n"
-      "  attention.k = { from = 8, to = 64, factor = 2 }\n"
-      "  [search]                         # for each variant, on the validation split\n"
-      "  optimizer.lr = { log_uniform = [1e-4, 1e-2], count = 5 }\n"
-      "Example: longhand ablate examples/sweeps/variants.toml --out runs/variants --jobs 2\n"
-      "         longhand ablate --table md runs/variants");
 }
 
 }  // namespace longhand::cli

@@ -71,8 +71,7 @@ void add_source(Command& c, Common& a, analyse::SourceOptions& options, const st
 
 void add_error(Command& group) {
   auto [c, a] = group.command<Arguments<analyse::ErrorOptions>>(
-      "error", "Errors of variants against exact attention, on random inputs or on those of a run",
-      [](const auto& given) { return analyse_source(given, analyse::error); });
+      "error", [](const auto& given) { return analyse_source(given, analyse::error); });
   c.add("--attention", a->options.attention, "NAME[:OPTION=VALUE...]",
         "A variant with options, such as performer:features=64; may be repeated [the usual ones, "
         "with each of --sizes]")
@@ -89,22 +88,17 @@ void add_error(Command& group) {
 }
 
 void add_spectrum(Command& group) {
-  auto [c, a] = group.command<Arguments<analyse::SourceOptions>>(
-      "spectrum",
-      "Singular values of attention's weights by layer and head; effective rank by length",
-      [](const auto& given) {
-        return analyse_source(given, analyse::spectrum, {.hidden = {"spectrum"}});
-      });
+  auto [c, a] = group.command<Arguments<analyse::SourceOptions>>("spectrum", [](const auto& given) {
+    return analyse_source(given, analyse::spectrum, {.hidden = {"spectrum"}});
+  });
   add_source(c, *a, a->options, "32 to 512, as far as the sequences are that long", "1,4");
 }
 
 void add_kernel(Command& group) {
-  auto [c, a] = group.command<Arguments<analyse::KernelOptions>>(
-      "kernel", "Softmax and Gaussian kernels by random features and by landmarks, next to theory",
-      [](const auto& given) {
-        analyse::check_kernel(given.options);
-        return analyse_source(given, analyse::kernel);
-      });
+  auto [c, a] = group.command<Arguments<analyse::KernelOptions>>("kernel", [](const auto& given) {
+    analyse::check_kernel(given.options);
+    return analyse_source(given, analyse::kernel);
+  });
   c.add("--kernel", a->options.kernel, "NAME", "softmax, gaussian or both [both]");
   c.add("--sizes", a->options.kernels.sizes, "M,...", "Rows of W, and landmarks [8,16,32,64]")
       .positive();
@@ -129,9 +123,8 @@ int landmarks(const Arguments<attention::analysis::LandmarkOptions>& a) {
 }
 
 void add_landmarks(Command& group) {
-  auto [c, a] = group.command<Arguments<attention::analysis::LandmarkOptions>>(
-      "landmarks", "Error against random landmarks, on the linear kernel and on softmax",
-      landmarks);
+  auto [c, a] =
+      group.command<Arguments<attention::analysis::LandmarkOptions>>("landmarks", landmarks);
   c.add("--tokens", a->options.tokens, "N", "Tokens [50]").positive();
   c.add("--head-dim", a->options.dim, "D", "Head dimension [10]").positive();
   c.add("--landmarks", a->options.landmarks, "M,...", "Numbers of landmarks [1 to 2 D]").positive();
@@ -153,8 +146,7 @@ int maps(const Arguments<analyse::AttentionOptions>& a) {
 }
 
 void add_maps(Command& group) {
-  auto [c, a] = group.command<Arguments<analyse::AttentionOptions>>(
-      "attention", "Attention maps of a run on one input, by layer and head", maps);
+  auto [c, a] = group.command<Arguments<analyse::AttentionOptions>>("attention", maps);
   c.common(*a, "run checkpoint split");
   c.add("--index", a->options.index, "I", "The sequence, from 0 [0]").not_negative();
   c.add("--length", a->options.length, "N", "Its first N tokens [all]").positive();
@@ -204,9 +196,7 @@ int heuristics(const TaskArguments& a) {
 }
 
 void add_heuristics(Command& group) {
-  auto [c, a] = group.command<TaskArguments>(
-      "heuristics",
-      "Accuracy of shortcut baselines of a task, by root operator, distance or length", heuristics);
+  auto [c, a] = group.command<TaskArguments>("heuristics", heuristics);
   c.add("task", a->task, "TASK", "Name of a task; longhand data tasks lists them");
   c.add("--run", a->run, "DIR", "The task of this run, with the accuracy of its model");
   c.common(*a, "trust_paths checkpoint split");
@@ -219,8 +209,7 @@ void add_heuristics(Command& group) {
 }  // namespace
 
 void add_analyse(Command& program) {
-  Command group = program.group(
-      "analyse", "Measure errors, spectra, costs and maps of attention, and heuristics of tasks");
+  Command group = program.group("analyse");
   add_error(group);
   add_spectrum(group);
   add_landmarks(group);

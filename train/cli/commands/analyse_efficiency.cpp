@@ -67,8 +67,7 @@ int run(const Arguments& a) {
 }  // namespace
 
 void add_analyse_efficiency(Command& group) {
-  auto [c, a] = group.command<Arguments>(
-      "efficiency", "Time and memory against length and size; exponents, crossovers, savings", run);
+  auto [c, a] = group.command<Arguments>("efficiency", run);
   c.add("--what", a->options.what, "WHAT",
         "attention alone, or a training step: attention or step [attention]");
   c.add("--model", a->options.model, "L|M", "Sizes of bench [L]");
@@ -84,7 +83,6 @@ void add_analyse_efficiency(Command& group) {
   c.flag("--naive", a->options.naive,
          "Compare with softmax that keeps its N x N weights, as papers do");
   c.common(*a, "results seed threads quiet json");
-  c.footer("Every cell is a process of its own, as in longhand bench; measure on an idle machine.");
 }
 
 }  // namespace longhand::cli

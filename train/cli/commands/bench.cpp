@@ -161,17 +161,17 @@ int bench(const BenchArguments& arguments) {
   }
   if (!done.empty())
     out.literal(crossovers_text(done))
-        .literal(fmt::format(
+        .print(
             "\nThis machine, {} threads, in the last cell: {:.0f} GFLOP/s, {:.1f} G exp/s, "
             "{:.0f} GB/s\n",
             threads(), number(done.back(), "machine_gflops"),
             number(done.back(), "machine_exps_per_second") * 1e-9,
-            number(done.back(), "machine_bytes_per_second") * 1e-9));
+            number(done.back(), "machine_bytes_per_second") * 1e-9);
   return out.add("cells", done).end(worst);
 }
 
-void add_one_bench(Command& group, const std::string& what, const std::string& text) {
-  auto [c, a] = group.command<BenchArguments>(what, text, bench);
+void add_one_bench(Command& group, const std::string& what) {
+  auto [c, a] = group.command<BenchArguments>(what, bench);
   a->what = what;
   c.add(
       "--model", a->grid.model, "L|M",
@@ -207,36 +207,6 @@ void add_one_bench(Command& group, const std::string& what, const std::string& t
       .not_negative();
   c.add("--repetitions", a->repetitions, "N", "Repeat each measurement N times instead").positive();
   c.common(*a, "set seed threads quiet json");
-  c.footer(
-      std::string(
-          what == "step"
-              ? "Measures what one training step costs: a forward pass, a backward pass and "
-                "Adam, on a\nbatch of random tokens."
-              : "Measures what attention costs without the rest of the model: queries, keys "
-                "and values of\none layer, forward and backward, with random numbers.") +
-      "\nEach row of the table is measured in a process of its own:\n"
-      "  step s, both s  seconds of one step, or of both passes: the median of all repetitions\n"
-      "  forward s       the part of it that the forward pass takes\n"
-      "  tokens/s        tokens that are processed in a second; higher is better\n"
-      "  GFLOP/s         necessary floating-point operations in a second, in billions\n"
-      "  of peak         GFLOP/s as a fraction of what this machine does in matrix products\n"
-      "  of limit        the least time that the work can take on this machine, as a fraction of "
-      "the\n"
-      "                  time measured: 100 % means that the code can hardly be faster\n"
-      "  MiB             largest memory of the process\n"
-      "  faults          page faults of one step: many mean that memory is taken anew in each "
-      "step\n"
-      "The least time is flops / peak + exponentials / rate + bytes / bandwidth. These rates are\n"
-      "measured between the repetitions, by a matrix product, by Longhand's exp and by y <- a x + "
-      "y on\n"
-      "large vectors. The formulas for flops and bytes are in train/README.md, section bench.\n"
-      "An option that only some variants have, such as --set attention.k=128, applies to those.\n"
-      "Examples:\n" +
-      (what == "step" ? "  longhand bench step --attention softmax,linear --length 1024,4096\n"
-                        "  longhand bench step --model M --attention softmax --recompute"
-                      : "  longhand bench attention --attention softmax,linear --length 1024,4096\n"
-                        "  longhand bench attention --attention nystrom --set "
-                        "attention.landmarks=32"));
 }
 
 }  // namespace
@@ -258,11 +228,9 @@ std::optional<Json> bench_in_child(const std::string& what, const train::BenchCe
 }
 
 void add_bench(Command& program) {
-  Command group = program.group(
-      "bench", "Measure time and memory of training steps and of attention, and communication");
-  add_one_bench(group, "step", "Measure whole training steps: forward, backward and optimizer");
-  add_one_bench(group, "attention",
-                "Measure the attention of one layer alone, forward and backward");
+  Command group = program.group("bench");
+  add_one_bench(group, "step");
+  add_one_bench(group, "attention");
   add_bench_ranks(group);
   add_bench_sequence(group);
   add_bench_comm(group);

@@ -19,32 +19,32 @@ struct Arguments : Common {
 
 Table time_table(const std::vector<CollectiveTime>& times) {
   Table table{
-      "times",
-      "Time of each operation by size",
-      "Medians of the slowest rank, with quartiles. Bytes are those of the larger one of the "
-      "tensors that a rank gives and gets; sent are those that it sends to other ranks.",
-      {{"operation", ""},
-       {"ranks", ""},
-       {"bytes", "", 12},
-       {"sent", "", 12},
-       {"us", "us", 3},
-       {"us_quartile_1", "25 %", 3},
-       {"us_quartile_3", "75 %", 3},
-       {"repetitions", ""}}};
-  for (const CollectiveTime& t : times)
-    table.rows.push_back({std::string(name_of(t.operation)), t.ranks, t.bytes,
-                          static_cast<int64_t>(train::bytes_sent(t.operation, t.ranks,
-                                                                 static_cast<double>(t.bytes))),
-                          1e6 * t.seconds, 1e6 * t.seconds_low, 1e6 * t.seconds_high,
-                          t.repetitions});
-  table.charts = {{"Time against bytes",
-                   "bytes",
-                   "us",
-                   {"operation"},
-                   "us_quartile_1",
-                   "us_quartile_3",
-                   true,
-                   true}};
+      .name = "times",
+      .title = "Time of each operation by size",
+      .note =
+          "Medians of the slowest rank, with quartiles. Bytes are those of the larger one of the "
+          "tensors that a rank gives and gets; sent are those that it sends to other ranks.",
+      .columns = {},
+      .charts = {{.title = "Time against bytes",
+                  .x = "bytes",
+                  .y = "us",
+                  .series = {"operation"},
+                  .low = "us_quartile_1",
+                  .high = "us_quartile_3",
+                  .log_x = true,
+                  .log_y = true}}};
+  for (const CollectiveTime& t : times) {
+    const double sent = train::bytes_sent(t.operation, t.ranks, static_cast<double>(t.bytes));
+    add_row(table, {},
+            {{"operation", std::string(name_of(t.operation))},
+             {"ranks", t.ranks},
+             {"bytes", t.bytes, "", 12},
+             {"sent", static_cast<int64_t>(sent), "", 12},
+             {"us", 1e6 * t.seconds, "us", 3},
+             {"us_quartile_1", 1e6 * t.seconds_low, "25 %", 3},
+             {"us_quartile_3", 1e6 * t.seconds_high, "75 %", 3},
+             {"repetitions", t.repetitions}});
+  }
   return table;
 }
 
@@ -100,8 +100,7 @@ int measure(const Arguments& a) {
 }  // namespace
 
 void add_bench_comm(Command& bench) {
-  auto [c, a] = bench.command<Arguments>(
-      "comm", "Measure what ranks tell each other: latency and bandwidth", measure);
+  auto [c, a] = bench.command<Arguments>("comm", measure);
   c.add("--max-bytes", a->bench.max_bytes, "N",
         "Measure tensors of up to N bytes, from one element for each rank on, each four times as "
         "large as the one before [16777216]")
@@ -111,14 +110,6 @@ void add_bench_comm(Command& bench) {
       .not_negative();
   c.runs_on_ranks();
   c.common(*a, "results quiet json");
-  c.footer(
-      "Runs on the ranks that mpirun or srun has started, and times the operations that training "
-      "on several ranks uses: sums of gradients, and what the ranks of one sequence exchange. "
-      "Bytes are those that a rank sends. The results hold the time of every size; longhand plan "
-      "predicts from them how long a step takes on any number of ranks.\n"
-      "Examples:\n"
-      "  mpirun -np 4 longhand-mpi bench comm -o comm.json\n"
-      "  longhand plan CONFIG.toml --rates comm.json --ranks 4,8,16");
 }
 
 }  // namespace longhand::cli

@@ -93,23 +93,13 @@ int run(const Arguments& a) {
 }  // namespace
 
 void add_bench_ranks(Command& bench) {
-  auto [c, a] = bench.command<Arguments>(
-      "ranks", "Measure what several ranks gain over one, and how much communication is hidden",
-      run);
+  auto [c, a] = bench.command<Arguments>("ranks", run);
   c.add("config", a->config, "CONFIG.toml", "Configuration; its batch is that of one rank")
       .required();
   c.add("--steps", a->steps, "N", "Steps of one turn [5]").positive();
   c.add("--turns", a->turns, "N", "Turns of one rank, and of all ranks [7]").positive();
   c.runs_on_ranks();
   c.common(*a, "set seed threads results quiet json words");
-  c.footer(
-      "Trains by the configuration in turns: the first rank alone while the others wait, then all "
-      "ranks with as many examples for each. Nothing is written but the results. A report shows "
-      "the timeline of one step.\n"
-      "Example:\n"
-      "  mpirun -np 2 longhand-mpi bench ranks examples/configs/mqar.toml --threads 1 -o "
-      "ranks.json\n"
-      "  longhand report ranks.json -o ranks.html");
 }
 
 }  // namespace longhand::cli

@@ -100,8 +100,7 @@ int run(const Arguments& a) {
 }  // namespace
 
 void add_bench_sequence(Command& bench) {
-  auto [c, a] = bench.command<Arguments>(
-      "sequence", "Measure what attention sends if sequences are cut over ranks", run);
+  auto [c, a] = bench.command<Arguments>("sequence", run);
   c.add("--attention", a->attention, "NAME,...", "The attention variants [all]");
   c.add("--length", a->length, "N,...", "The lengths of sequences, in tokens [128,256,512,1024]")
       .positive();
@@ -111,12 +110,6 @@ void add_bench_sequence(Command& bench) {
   c.flag("--causal", a->causal, "Let tokens attend only to themselves and to earlier tokens");
   c.runs_on_ranks();
   c.common(*a, "threads results quiet json");
-  c.footer(
-      "Runs a forward and a backward pass of a model with one sequence of random tokens, each rank "
-      "with its part of them, and counts what a rank sends.\n"
-      "Example:\n"
-      "  mpirun -np 2 longhand-mpi bench sequence --attention softmax,performer -o sequence.json\n"
-      "  longhand report sequence.json -o sequence.html");
 }
 
 }  // namespace longhand::cli

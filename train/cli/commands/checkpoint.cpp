@@ -18,12 +18,11 @@ void add(Answer& out, const std::string& name, const nn::StateDict& state) {
             return named;
           }));
   if (state.empty()) return;
-  out.literal(fmt::format("\n{}: {} tensors, {} numbers\n",
-                          name == "ema" ? "averaged weights" : name, state.size(),
-                          with_commas(numbers(state))));
+  out.print("\n{}: {} tensors, {} numbers\n", name == "ema" ? "averaged weights" : name,
+            state.size(), with_commas(numbers(state)));
   for (const auto& [tensor_name, tensor] : state)
-    out.literal(fmt::format("  {:<48} {:<4} {}\n", tensor_name, name_of(tensor.dtype()),
-                            concat_message(tensor.shape())));
+    out.print("  {:<48} {:<4} {}\n", tensor_name, name_of(tensor.dtype()),
+              concat_message(tensor.shape()));
 }
 
 int inspect(const Arguments& a) {
@@ -42,8 +41,7 @@ int inspect(const Arguments& a) {
       .text("version  {version}\nmachine  {machine}\n",
             Json{{"version", checkpoint.version}, {"machine", checkpoint.machine}})
       .text("step     {step}\nseed     {seed}\nnext     batch {batch} of epoch {epoch}\n");
-  if (state.best)
-    out.literal(fmt::format("best     {} after step {}\n", *state.best, state.best_step));
+  if (state.best) out.print("best     {} after step {}\n", *state.best, state.best_step);
   add(out, "model", checkpoint.model);
   add(out, "optimizer", checkpoint.optimizer);
   add(out, "ema", checkpoint.ema);
@@ -86,24 +84,17 @@ int64_t numbers(const nn::StateDict& state) {
 }
 
 void add_checkpoint(Command& program) {
-  Command group =
-      program.group("checkpoint", "Inspect, verify, compare, exchange and repair checkpoints");
-  auto [c, a] =
-      group.command<Arguments>("inspect", "Verify a checkpoint and list its contents", inspect);
+  Command group = program.group("checkpoint");
+  auto [c, a] = group.command<Arguments>("inspect", inspect);
   c.add("file", a->file, "FILE.h5", "A checkpoint").required();
   c.common(*a, "json");
-  auto [v, b] = group.command<Arguments>(
-      "verify", "Verify checkpoints; exits with 3 if any is invalid", verify);
+  auto [v, b] = group.command<Arguments>("verify", verify);
   v.add("files", b->files, "FILE.h5", "Checkpoints");
   v.add(
       "--all", b->all, "DIR",
       "Every checkpoint of the runs and sweeps below a directory: the files *.h5 in folders named "
       "checkpoints");
   v.common(*b, "json");
-  v.footer(
-      "Every byte is compared with the digest, then everything is read, as to load it. Where "
-      "last.h5 is invalid, longhand train --resume DIR continues from the newest valid "
-      "checkpoint, and longhand checkpoint repair DIR makes it last.h5.");
   add_checkpoint_diff(group);
   add_checkpoint_export(group);
   add_checkpoint_import(group);

@@ -32,7 +32,7 @@ int export_checkpoint(const ExportArguments& a) {
       .text(
           "written  {out}: {tensors} tensors, {numbers:,} numbers, {part} of {checkpoint} after "
           "step ")
-      .literal(fmt::format("{}\n", saved.checkpoint.training.step))
+      .print("{}\n", saved.checkpoint.training.step)
       .end();
 }
 
@@ -92,8 +92,7 @@ int import_weights(const ImportArguments& a) {
 }  // namespace
 
 void add_checkpoint_export(Command& group) {
-  auto [c, a] = group.command<ExportArguments>(
-      "export", "Write the weights of a checkpoint for other programs", export_checkpoint);
+  auto [c, a] = group.command<ExportArguments>("export", export_checkpoint);
   c.common(*a, "run");
   c.out(a->out, "FILE", "File to write: NAME.safetensors or NAME.npz", [](const auto& file) {
      return is_tensor_file_of(file, "longhand checkpoint export");
@@ -103,15 +102,10 @@ void add_checkpoint_export(Command& group) {
         "weights: those used in evaluation, which are averaged ones where there are any; model: "
         "those being trained; optimizer: its state; ema: the averaged weights [weights]");
   c.common(*a, "json");
-  c.footer(
-      "In Python: safetensors.torch.load_file(FILE), or numpy.load(FILE). Names and shapes are "
-      "those of PyTorch: a linear layer has NAME.weight (out, in) and NAME.bias (out). The "
-      "metadata hold the step, the seed and the configuration.");
 }
 
 void add_checkpoint_import(Command& group) {
-  auto [c, a] = group.command<ImportArguments>(
-      "import", "Make a model from the weights that another program wrote", import_weights);
+  auto [c, a] = group.command<ImportArguments>("import", import_weights);
   c.add("file", a->file, "FILE", "A file of tensors: NAME.safetensors or NAME.npz (numpy.savez)")
       .required();
   c.add("--out", a->out, "DIR", "Directory to create").required();
@@ -124,12 +118,6 @@ void add_checkpoint_import(Command& group) {
          "Take the tensors that fit; the model keeps its initial values for the others, which are "
          "listed");
   c.common(*a, "trust_paths json words");
-  c.footer(
-      "The new directory can be evaluated, and trained further as a new run:\n"
-      "  longhand train DIR/config.toml --init-from DIR --out NEW\n"
-      "Every tensor of the model must be in the file, with its shape; longhand checkpoint "
-      "inspect lists those of a run. Types of 16 bits become f32. Archives must not be "
-      "compressed.");
 }
 
 }  // namespace longhand::cli

@@ -24,8 +24,8 @@ int repair(const Common& a) {
                                 }))
       .add("notes", done.notes);
   for (const train::SetAside& each : done.set_aside)
-    out.literal(fmt::format("kept      {} as {}: {}\n", each.file.string(),
-                            each.kept_as.filename().string(), bounded(each.reason, 1000)));
+    out.print("kept      {} as {}: {}\n", each.file.string(), each.kept_as.filename().string(),
+              bounded(each.reason, 1000));
   if (!done.last_from.empty()) out.text("restored  last.h5 from {last_from}, after step {step}\n");
   if (!done.best_from.empty()) out.text("restored  best.h5 from {best_from}\n");
   out.each("notes", "note      {}\n")
@@ -39,14 +39,9 @@ int repair(const Common& a) {
 }  // namespace
 
 void add_checkpoint_repair(Command& group) {
-  auto [c, a] = group.command<Common>("repair", "Put a run with damaged files in order", repair);
+  auto [c, a] = group.command<Common>("repair", repair);
   c.add("run", a->run, "DIR", "Run directory").required();
   c.common(*a, "json");
-  c.footer(
-      "last.h5 becomes the valid checkpoint after the most steps, best.h5 is restored if another "
-      "checkpoint is of its step, and metrics.jsonl ends where last.h5 does. Nothing is deleted:\n"
-      "damaged files are kept as NAME.damaged, others as NAME.before-repair. A run that is in "
-      "order is not changed. Exits with 3, and changes nothing, if no checkpoint is valid.");
 }
 
 }  // namespace longhand::cli

@@ -87,27 +87,20 @@ int init(const Arguments& arguments) {
 }  // namespace
 
 void add_config(Command& program) {
-  Command group = program.group("config", "Print configurations, and write one to start from");
-  auto [c, a] = group.command<Arguments>(
-      "dump", "Print every option of a configuration with its value", dump);
+  Command group = program.group("config");
+  auto [c, a] = group.command<Arguments>("dump", dump);
   c.add("config", a->config, "CONFIG.toml", "A configuration").required();
   c.flag("--comments", a->comments,
          "Add the meaning, the values and the default of each option as a comment");
   c.common(*a, "set seed threads quiet words");
 
-  auto [start, b] = group.command<Arguments>(
-      "init", "Print or write a configuration with every option, which trains as it is", init);
+  auto [start, b] = group.command<Arguments>("init", init);
   start.add("task", b->task, "TASK", "A task; longhand data tasks lists them").required();
   start.add("variant", b->variant, "VARIANT",
             "An attention variant; longhand variants lists them [softmax]");
   // A file that was written may have been edited.
   start.out(b->out, "FILE.toml", "Write to a new file [print]", [](const auto&) { return false; });
   start.common(*b, "set seed threads quiet words");
-  start.footer(
-      "Each option stands below its meaning, the values that it accepts and its default. Tasks "
-      "that read files need data.path. Examples:\n"
-      "  longhand config init mqar performer -o mqar.toml\n"
-      "  longhand config init text_lm linear --set data.path=book.txt -o book.toml");
 }
 
 }  // namespace longhand::cli

@@ -58,22 +58,17 @@ int64_t parameters_of(const attention::LinearLayer& layer, int64_t rank) {
 }
 
 train::Table table_of(const train::Conversion& conversion) {
-  train::Table table{"layers",
-                     "Linear layers",
-                     "",
-                     {{"layer", ""},
-                      {"shape", ""},
-                      {"rank", ""},
-                      {"form", ""},
-                      {"energy", "energy kept"},
-                      {"error", "relative error"},
-                      {"before", "parameters before"},
-                      {"after", ""}}};
+  train::Table table{.name = "layers", .title = "Linear layers", .columns = {}};
   for (const train::ConvertedLayer& each : conversion.layers)
-    table.rows.push_back({each.layer.name, fmt::format("{} x {}", each.layer.out, each.layer.in),
-                          each.chosen, each.is_full() ? "full" : "low rank", each.energy,
-                          each.error, parameters_of(each.layer, 0),
-                          parameters_of(each.layer, each.layer.rank)});
+    add_row(table, {},
+            {{"layer", each.layer.name},
+             {"shape", fmt::format("{} x {}", each.layer.out, each.layer.in)},
+             {"rank", each.chosen},
+             {"form", each.is_full() ? "full" : "low rank"},
+             {"energy", each.energy, "energy kept"},
+             {"error", each.error, "relative error"},
+             {"before", parameters_of(each.layer, 0), "parameters before"},
+             {"after", parameters_of(each.layer, each.layer.rank)}});
   return table;
 }
 
@@ -103,11 +98,10 @@ int answer(const Arguments& a, const train::SavedModel& run, const train::Conver
   if (std::any_of(conversion.layers.begin(), conversion.layers.end(),
                   [](const auto& each) { return each.is_full(); }))
     out.text("full: factors of this rank would hold at least as many parameters as the weight\n");
-  out.literal(fmt::format("\nparameters     {} -> {} ({:.0f} %)\n",
-                          with_commas(conversion.parameters_before),
-                          with_commas(conversion.parameters_after),
-                          100 * static_cast<double>(conversion.parameters_after) /
-                              static_cast<double>(conversion.parameters_before)));
+  out.print("\nparameters     {} -> {} ({:.0f} %)\n", with_commas(conversion.parameters_before),
+            with_commas(conversion.parameters_after),
+            100 * static_cast<double>(conversion.parameters_after) /
+                static_cast<double>(conversion.parameters_before));
   if (evaluated) {
     const train::Metrics &before = evaluated->before, &after = evaluated->after;
     out.add("evaluation", Json{{"split", a.split},
@@ -135,8 +129,8 @@ int answer(const Arguments& a, const train::SavedModel& run, const train::Conver
   };
   out.literal(time("forward pass", timed.before.forward, timed.after.forward) +
               time("training step", timed.before.step, timed.after.step));
-  out.literal(fmt::format("               medians, in turn, on {} x {} random tokens\n",
-                          timed.batch, conversion.before.max_length));
+  out.print("               medians, in turn, on {} x {} random tokens\n", timed.batch,
+            conversion.before.max_length);
   return out.text("written        {out}\n").end();
 }
 
@@ -160,8 +154,7 @@ int convert(const Arguments& a) {
 }  // namespace
 
 void add_convert(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "convert", "Replace the linear layers of a trained model by layers of low rank", convert);
+  auto [c, a] = program.command<Arguments>("convert", convert);
   a->split = "validation";
   c.common(*a, "run");
   c.add("--low-rank", a->low_rank, "R|E",
@@ -177,12 +170,6 @@ void add_convert(Command& program) {
   c.add("--seconds", a->seconds, "S", "Time each model for S seconds, at least three times [1]")
       .not_negative();
   c.common(*a, "threads quiet json");
-  c.footer(
-      "Each weight of the blocks (query, key, value, output and both layers of the feed-forward "
-      "network) is replaced by the two factors of its truncated singular value decomposition. "
-      "Layers stay full where the factors would hold at least as many numbers. Averaged weights "
-      "are converted where the checkpoint has them. The new directory can be evaluated, and "
-      "trained further as a new run: longhand train DIR/config.toml --init-from DIR.");
 }
 
 }  // namespace longhand::cli

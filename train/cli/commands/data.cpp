@@ -114,10 +114,9 @@ int show(const Arguments& arguments) {
   const data::Dataset& dataset = made.task.split(arguments.split);
   Answer out(arguments.json);
   out.add(info);
-  out.literal(
-      fmt::format("{}: {} examples of up to {} tokens below {}, with one class below {} per {}\n",
-                  arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
-                  info.per_token ? "token" : "sequence"));
+  out.print("{}: {} examples of up to {} tokens below {}, with one class below {} per {}\n",
+            arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
+            info.per_token ? "token" : "sequence");
   Json examples;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const data::Batch batch = dataset.collate({{i}});
@@ -126,11 +125,10 @@ int show(const Arguments& arguments) {
     Json& example = examples.emplace_back(Json{{"tokens", tokens}, {"targets", targets}});
     if (info.bytes || info.name == "listops") example["text"] = text_of_tokens(info, tokens);
     if (!info.labels.empty() && !info.per_token) example["label"] = info.label_of(targets[0]);
-    out.literal(fmt::format("\n{}\n{}: {}\n", text_of_tokens(info, tokens),
-                            info.per_token ? "targets" : "target",
-                            info.bytes && info.per_token ? text_of_bytes(targets)
-                            : info.labels.empty() ? fmt::format("{}", fmt::join(targets, " "))
-                                                  : names_of(info, targets)));
+    out.print("\n{}\n{}: {}\n", text_of_tokens(info, tokens), info.per_token ? "targets" : "target",
+              info.bytes && info.per_token ? text_of_bytes(targets)
+              : info.labels.empty()        ? fmt::format("{}", fmt::join(targets, " "))
+                                           : names_of(info, targets));
   }
   if (!examples.is_null()) out.add("examples", examples);
   return out.end();
@@ -145,8 +143,8 @@ int hash(const Arguments& arguments) {
   for (const std::string& split : made.task.splits()) {
     const data::Dataset& dataset = made.task.split(split);
     splits[split] = {{"examples", dataset.size()}, {"hash", data::content_hash(dataset)}};
-    out.literal(fmt::format("{}  {} ({} examples)\n", splits[split]["hash"].get<std::string>(),
-                            split, dataset.size()));
+    out.print("{}  {} ({} examples)\n", splits[split]["hash"].get<std::string>(), split,
+              dataset.size());
   }
   return out.add(made.task.info).add("splits", splits).end();
 }
@@ -170,10 +168,9 @@ void add_task(Command& c, Arguments& a) {
 }  // namespace
 
 void add_data(Command& program) {
-  Command group = program.group("data", "Write, print, hash and verify data");
+  Command group = program.group("data");
 
-  auto [make, m] = group.command<Arguments>(
-      "make", "Write a task's data to a file for the task \"tokens\"", make_file);
+  auto [make, m] = group.command<Arguments>("make", make_file);
   add_task(make, *m);
   make.out(m->out, "FILE.h5", "File to write",
            [](const auto& file) {
@@ -183,7 +180,7 @@ void add_data(Command& program) {
   make.add("--count", m->count, "N", "At most N examples of each split [all]").positive();
   make.common(*m, "quiet json");
 
-  auto [show_some, s] = group.command<Arguments>("show", "Print examples of a task", show);
+  auto [show_some, s] = group.command<Arguments>("show", show);
   s->split = "train";
   s->count = 3;
   add_task(show_some, *s);
@@ -191,8 +188,7 @@ void add_data(Command& program) {
   show_some.add("--count", s->count, "N", "Number of examples to print [3]").positive();
   show_some.common(*s, "json");
 
-  auto [hash_all, h] = group.command<Arguments>(
-      "hash", "Print a hash of a task's data, identical on all machines", hash);
+  auto [hash_all, h] = group.command<Arguments>("hash", hash);
   h->split.clear();  // all
   add_task(hash_all, *h);
   hash_all.add("--split", h->split, "SPLIT", "Only train, validation or test [all]");
@@ -200,7 +196,7 @@ void add_data(Command& program) {
       .positive();
   hash_all.common(*h, "quiet json");
 
-  auto [tasks, t] = group.command<Common>("tasks", "List the tasks and their options", list_tasks);
+  auto [tasks, t] = group.command<Common>("tasks", list_tasks);
   tasks.common(*t, "json");
 
   add_data_checks(group);

@@ -69,15 +69,14 @@ void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskI
   Json all;
   for (const auto& [name, c] : splits) {
     Json& json = all[name] = train::json_of(c);
-    out.literal(fmt::format("{:<11} ", name))
+    out.print("{:<11} ", name)
         .text(
             "{examples:,} examples, hash {hash}\n"
             "  lengths     {shortest:,} to {longest:,} tokens, median {median:,}; {tokens:,} in "
             "all\n"
             "  vocabulary  {different_tokens:,} different tokens, the largest {largest_token:,}\n",
             json)
-        .literal(fmt::format("  {:<11} {}\n", info.per_token ? "targets" : "labels",
-                             text_of_classes(info, c)));
+        .print("  {:<11} {}\n", info.per_token ? "targets" : "labels", text_of_classes(info, c));
     if (c.ignored > 0) out.text("  ignored     {ignored:,} targets\n", json);
     if (c.repeated > 0)
       out.text("  repeated    {repeated:,} examples have the tokens of an earlier one\n", json);
@@ -91,8 +90,7 @@ void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskI
     const int64_t shared = data::shared_examples(splits[0].second, splits[i].second);
     all[splits[i].first]["shared_with_train"] = shared;
     if (shared > 0)
-      out.literal(fmt::format("{} examples of {} occur in train, too\n", with_commas(shared),
-                              splits[i].first));
+      out.print("{} examples of {} occur in train, too\n", with_commas(shared), splits[i].first);
   }
   out.add("splits", all);
 }
@@ -198,42 +196,27 @@ int check_hdf5(const Arguments& a) {
 }  // namespace
 
 void add_data_checks(Command& data) {
-  Command check_files = data.group("check", "Verify data files and list what they hold");
-  for (const auto& [task, text] :
-       {std::pair{"tokens", "Token sequences: HDF5, CSV or JSON Lines"},
-        {"text_classification", "Labelled texts: TSV, CSV or JSON Lines"},
-        {"text_lm", "Text: a file or a folder of files"},
-        {"pixels", "Images: a folder of IDX files"}}) {
-    auto [c, a] = check_files.command<Arguments>(task, text, check_task);
+  Command check_files = data.group("check");
+  for (const char* const task : {"tokens", "text_classification", "text_lm", "pixels"}) {
+    auto [c, a] = check_files.command<Arguments>(task, check_task);
     a->task = task;
     a->split.clear();  // all
     c.add("path", a->path, "PATH", "What data.path names").required();
     c.add("--split", a->split, "SPLIT", "Only train, validation or test [all that there are]");
     c.common(*a, "data json words");
-    c.footer(
-        "Reads everything as training would, and lists for each split its examples, lengths, "
-        "tokens, labels and hash, and the examples of evaluation that occur in training, too.");
   }
-  auto [listops, l] = check_files.command<Arguments>(
-      "listops", "Recompute every target of a ListOps TSV file; exits with 3 if any disagrees",
-      check_listops);
+  auto [listops, l] = check_files.command<Arguments>("listops", check_listops);
   listops
       .add("file", l->path, "FILE.tsv",
            "File with the columns Source and Target of Long Range Arena")
       .required();
   listops.common(*l, "json");
-  auto [hdf5, h] = check_files.command<Arguments>(
-      "hdf5", "Read everything in an HDF5 file, under limits of time, memory and files",
-      check_hdf5);
+  auto [hdf5, h] = check_files.command<Arguments>("hdf5", check_hdf5);
   hdf5.add("file", h->path, "FILE.h5", "A data file or a checkpoint").required();
   hdf5.flag("--in-process", h->in_process,
             "Read it in this process, which damaged files may crash [a process of its own]");
   hdf5.flag("--stdin", h->from_stdin, "Read it from stdin, a regular file; FILE.h5 is its name");
   hdf5.common(*h, "json");
-  hdf5.footer(
-      "Every other command does this before it reads an HDF5 file, and refuses the file if the "
-      "process that reads it crashes. Objects that cannot be read are counted; they are no error "
-      "unless they are used.");
 }
 
 }  // namespace longhand::cli

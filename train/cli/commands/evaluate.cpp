@@ -196,8 +196,7 @@ int evaluate(Arguments arguments) {
 }  // namespace
 
 void add_evaluate(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "evaluate", "Compute loss and accuracy of a trained model", evaluate);
+  auto [c, a] = program.command<Arguments>("evaluate", evaluate);
   c.add("runs", a->words, "DIR",
         "Run directory or checkpoint file; several are evaluated as an ensemble")
       .required();
@@ -217,23 +216,6 @@ void add_evaluate(Command& program) {
   c.add("--seed", a->seed, "N", "Seed of the first draw; others follow it [0]");
   c.common(*a, "set trust_paths accept_data threads quiet json results");
   c.add("--table", a->table, "FORMAT", "Print only the table: md, csv, tex or text");
-  c.footer(
-      "With another variant (--set attention.type=NAME), weights that both have are loaded; "
-      "parameters that only the new one has are initialised and listed. On other data: --set "
-      "data.task=tokens --set data.path=FILE.h5, of which only the split is read. Without options "
-      "of [data] the data must be those of the run, by their hash.\n"
-      "A mixture is reported segment by segment: --set 'data.length=[64,128]' evaluates a model of "
-      "a generated task such as mqar or parity at both lengths, of which the longest must be at "
-      "most model.max_length.\n"
-      "A table of drop-in variants, with differences to the model as trained:\n"
-      "  longhand evaluate DIR --over attention.type=softmax,nystrom,performer \\\n"
-      "    --over attention.features=64,256 --draws 5 -o drop_in.json\n"
-      "An option of attention applies to the variants that have it: here performer with 64 and "
-      "with 256 features, softmax and nystrom once. --grid takes [[axis]] with conditions and "
-      "linked keys, and seeds, as in longhand ablate; the base is the run. Nothing is evaluated "
-      "unless every variant can stand in.\n"
-      "An ensemble predicts with the mean of its members' probabilities: longhand evaluate DIR1 "
-      "DIR2, or --draws K for draws of one run. All members must have the same data and classes.");
 }
 
 }  // namespace longhand::cli

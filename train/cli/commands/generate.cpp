@@ -46,8 +46,7 @@ int generate(const Arguments& arguments) {
 }  // namespace
 
 void add_generate(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "generate", "Continue a text with a byte-level language model", generate);
+  auto [c, a] = program.command<Arguments>("generate", generate);
   c.common(*a, "run");
   c.add("--prompt", a->prompt, "TEXT", "Text to continue");
   c.add("--tokens", a->options.tokens, "N", "Bytes to generate [200]").positive();
@@ -59,7 +58,6 @@ void add_generate(Command& program) {
   c.common(*a, "checkpoint");
   c.common(*a, "seed").environment("LONGHAND_SEED");
   c.common(*a, "threads json");
-  c.footer("Prints only the new bytes. The same seed gives the same text.");
 }
 
 }  // namespace longhand::cli

@@ -93,9 +93,7 @@ int plan(const Arguments& a) {
 }  // namespace
 
 void add_plan(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "plan", "Predict time, memory and traffic of training on several ranks, and choose a split",
-      plan);
+  auto [c, a] = program.command<Arguments>("plan", plan);
   c.add("config", a->config, "CONFIG.toml", "Configuration of the run").required();
   c.add("--ranks", a->ranks, "N,...", "Numbers of ranks [1,2,4,8]").positive();
   c.add("--length", a->length, "N,...",
@@ -121,17 +119,6 @@ void add_plan(Command& program) {
          "each machine");
   c.add("--table", a->table, "FORMAT", "Print only the choices, as md, csv, tex or text");
   c.common(*a, "results set seed threads quiet json words");
-  c.footer(
-      "Trains nothing: measures a few steps of short sequences, and computes the rest. Ranks are "
-      "divided into rows: the ranks of a row share out the tokens of the same sequences "
-      "(train.sequence_ranks), the rows share out the sequences of a batch (train.shards). Of the "
-      "splits that fit into memory the fastest one is chosen. --threads are those of each rank. "
-      "train/cost/plan.md has the formulas, and how far measured times are from computed "
-      "ones.\n"
-      "Examples:\n"
-      "  mpirun -np 4 longhand-mpi bench comm -o comm.json\n"
-      "  longhand plan CONFIG.toml --rates comm.json --ranks 4,16,64 --length 65536,1048576\n"
-      "  longhand plan CONFIG.toml --latency 2 --bandwidth 12 --memory 64 --table md");
 }
 
 }  // namespace longhand::cli

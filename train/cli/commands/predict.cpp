@@ -93,8 +93,7 @@ int predict(const Arguments& a) {
 }  // namespace
 
 void add_predict(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "predict", "Write the prediction of a trained model for each example", predict);
+  auto [c, a] = program.command<Arguments>("predict", predict);
   c.common(*a, "run");
   c.out(a->out, "FILE",
         "File to write: NAME.jsonl, .h5, .npz or .safetensors [JSON Lines on stdout]",
@@ -113,14 +112,6 @@ void add_predict(Command& program) {
         "Predict the first N examples, of each segment of a mixture [all]")
       .positive();
   c.common(*a, "set trust_paths accept_data threads quiet json words");
-  c.footer(
-      "A line of JSON for each example, in the order of the data:\n"
-      "  {\"example\": 0, \"target\": 1, \"prediction\": 1, \"probabilities\": [0.2, 0.8]}\n"
-      "If targets are of tokens, positions, targets, predictions and probabilities are lists, of "
-      "the tokens whose targets count. The other formats hold arrays with a row for each such "
-      "target:\n"
-      "example, position, target, prediction, probabilities (or logits). Data without labels "
-      "need targets, too: give any class, such as 0. Results do not depend on --threads.");
 }
 
 }  // namespace longhand::cli

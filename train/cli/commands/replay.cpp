@@ -42,13 +42,12 @@ struct Arguments : Common {
 
 /// The text of an operation.
 void print(Answer& out, const train::BadOperation& bad) {
-  out.literal(fmt::format("first value that is not finite: {} pass, {} in {}\n",
-                          bad.backward ? "backward" : "forward", bad.operation, bad.layer));
+  out.print("first value that is not finite: {} pass, {} in {}\n",
+            bad.backward ? "backward" : "forward", bad.operation, bad.layer);
   const auto print = [&](const std::string& title, const std::vector<train::ValueRange>& ranges) {
     for (size_t i = 0; i < ranges.size(); ++i)
-      out.literal(fmt::format("  {:<24} {}\n",
-                              ranges.size() > 1 ? fmt::format("{} {}", title, i + 1) : title,
-                              to_text(ranges[i])));
+      out.print("  {:<24} {}\n", ranges.size() > 1 ? fmt::format("{} {}", title, i + 1) : title,
+                to_text(ranges[i]));
   };
   print("input", bad.inputs);
   if (bad.gradient) print("gradient of its result", {*bad.gradient});
@@ -76,8 +75,8 @@ int answer(const Arguments& arguments, const std::string& file, const train::Rep
   out.text("loss {loss:.6g}, gradient norm {gradient_norm:.6g}: ")
       .literal(step.defect.empty() ? "every value is finite\n" : step.defect + "\n");
   for (size_t i = 0; i < std::min(step.gradients.size(), most_gradients); ++i)
-    out.literal(fmt::format("  {:<48} gradient norm {:.4g}\n", step.gradients[i].parameter,
-                            step.gradients[i].norm));
+    out.print("  {:<48} gradient norm {:.4g}\n", step.gradients[i].parameter,
+              step.gradients[i].norm);
   return out.end(step.good() ? success : diverged);
 }
 
@@ -100,19 +99,12 @@ int replay(const Arguments& arguments) {
 }  // namespace
 
 void add_replay(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "replay", "Repeat a training step with every operation checked, to find the first bad value",
-      replay);
+  auto [c, a] = program.command<Arguments>("replay", replay);
   c.add("file", a->file, "FILE.h5",
         "Snapshot that training saved before a bad step, or another checkpoint; or a run "
         "directory, whose last snapshot is taken")
       .required();
   c.common(*a, "trust_paths accept_data threads quiet json");
-  c.footer(
-      "Names the operation, its layer, the pass, and the ranges of its inputs and results. Nothing "
-      "is written. Exit codes: 0 if every value of the step is finite and it is no outlier, 4 "
-      "otherwise. Example:\n"
-      "  longhand replay runs/mqar/checkpoints/before-step-00000120.h5");
 }
 
 }  // namespace longhand::cli

@@ -51,8 +51,7 @@ int report(const Arguments& arguments) {
 }  // namespace
 
 void add_report(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "report", "Show runs, sweeps and analyses in one HTML file", report);
+  auto [c, a] = program.command<Arguments>("report", report);
   c.add("paths", a->paths, "PATH",
         "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
       .required();
@@ -63,10 +62,6 @@ void add_report(Command& program) {
   const Argument json =
       c.flag("--json", a->json, "Write the tables of variants and of runs as JSON, not a page");
   c.flag("--csv", a->csv, "Write the table of runs, one a line, as CSV, not a page").excludes(json);
-  c.footer(
-      "The file needs no network. Runs and sweeps may still be in progress: repeat the command to "
-      "update it. Results on the test split are shown for runs with a file test.json:\n"
-      "longhand evaluate DIR --json > DIR/test.json");
 }
 
 }  // namespace longhand::cli

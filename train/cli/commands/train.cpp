@@ -211,8 +211,7 @@ int train(const Arguments& arguments) {
 }  // namespace
 
 void add_train(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "train", "Train a model described by a configuration, or resume a run", train);
+  auto [c, a] = program.command<Arguments>("train", train);
   std::string resumable;
   for (const std::string& name : train::resumable_options())
     resumable += (resumable.empty() ? "" : ", ") + name;
@@ -250,17 +249,6 @@ void add_train(Command& program) {
   c.responds_to_signals();
   c.runs_on_ranks();
   c.common(*a, "set seed threads quiet json words");
-  c.footer(
-      "A run directory holds config.toml (every option with its value), metrics.jsonl (one object "
-      "per line), checkpoints/last.h5 and best.h5, and summary.json. Time, rates and peak memory "
-      "are those of all processes of the run. --resume of a finished run changes nothing. SIGINT "
-      "and SIGTERM finish the step, save and exit with 75; a second one exits immediately. SIGUSR1 "
-      "saves and continues. SIGUSR2 is like SIGTERM; use it with mpirun, which kills its processes "
-      "one second after SIGTERM.\n"
-      "longhand-mpi trains on several processes: train.shards, train.sequence_ranks. Examples:\n"
-      "  longhand train examples/configs/mqar.toml --set attention.type=linear\n"
-      "  longhand train examples/configs/mqar.toml --set attention.type=linear \\\n"
-      "      --init-from runs/softmax --distill-from runs/softmax --set train.distill_weights=1");
 }
 
 }  // namespace longhand::cli

@@ -117,8 +117,7 @@ int variants(const Arguments& arguments) {
 }  // namespace
 
 void add_variants(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "variants", "List the attention variants with their capabilities and costs", variants);
+  auto [c, a] = program.command<Arguments>("variants", variants);
   c.add("--length", a->length, "N", "Sequence length for which costs are stated [1024]").positive();
   c.add("--heads", a->heads, "H", "Heads [2]").positive();
   c.add("--head-dim", a->head_dim, "D", "Head dimension [32]").positive();

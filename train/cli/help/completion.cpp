@@ -109,17 +109,9 @@ int completion(const Arguments& a) {
 }  // namespace
 
 void add_completion(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "completion", "Print a script that completes commands in a shell", completion);
+  auto [c, a] = program.command<Arguments>("completion", completion);
   c.add("shell", a->shell, "SHELL", "bash, zsh or fish").required();
   c.out(a->out, "FILE", "Write to a file [print]", is_script);
-  c.footer(
-      "The script completes commands, flags, names of options after --set, attention variants, "
-      "tasks and files. An installation puts it where shells look for it. Otherwise:\n"
-      "  source <(longhand completion bash)                           # in ~/.bashrc\n"
-      "  source <(longhand completion zsh)                            # in ~/.zshrc, after "
-      "compinit\n"
-      "  longhand completion fish > ~/.config/fish/completions/longhand.fish");
 }
 
 }  // namespace longhand::cli

@@ -123,8 +123,7 @@ int help(const Arguments& arguments, const Command& program) {
 
 void add_help(Command& program) {
   auto [c, a] = program.command<Arguments>(
-      "help", "Print the options of a section, a task or a variant",
-      [program](const Arguments& given) { return help(given, program); });
+      "help", [program](const Arguments& given) { return help(given, program); });
   c.add(
       "topic", a->words, "TOPIC",
       "A section (model, attention, data, train or optimizer), a variant (attention.NAME), a task "

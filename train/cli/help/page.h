@@ -34,6 +34,13 @@ struct CommandPage {
   const CommandPage* command(std::string_view word) const;
 };
 
+/// What commands.txt says about a command.
+struct CommandText {
+  std::string line, footer;
+};
+/// `name` is that of a command without the program, such as "bench step".
+const CommandText& text_of_command(const std::string& name);
+
 /// What follows the name of a command: "[OPTIONS] TASK -o FILE.h5".
 std::string synopsis(const CommandPage& page);
 
