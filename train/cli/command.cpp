@@ -11,7 +11,6 @@
 #include <memory>
 #include <set>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <type_traits>
@@ -33,22 +32,6 @@ namespace longhand::cli {
 namespace {
 
 constexpr size_t longest_message = 4000;  // bytes: names in files may be of any length
-
-constexpr size_t columns = 100;     // of the help
-constexpr size_t left_column = 30;  // of them, for names
-
-std::string program_footer() {
-  std::string codes, variables;
-  for (const auto& [code, meaning] : exit_code_meanings())
-    codes += (codes.empty() ? "Exit codes: " : "; ") + code + " " + meaning;
-  for (const auto& [name, meaning] : environment_variables())
-    variables += (variables.empty() ? "Environment: " : "; ") + name + " (" + meaning + ")";
-  return wrapped_lines(codes +
-                           ". Output to a closed pipe is dropped; any other failure to write a "
-                           "result is an error.\n" +
-                           variables + ".",
-                       columns);
-}
 
 /// Accepts numbers of type T for which `holds`; the error is "--limit: expected …, got …".
 template <class T, class F>
@@ -122,8 +105,7 @@ CommandPage page_of(const CLI::App& app) {
   CommandPage page;
   page.name = full_name(app);
   page.text = app.get_description();
-  const CLI::App* const parent = app.get_parent();
-  if (!parent || parent->get_footer() != app.get_footer()) page.footer = app.get_footer();
+  page.footer = app.get_footer();
   // Options without a group are hidden: the words after --set.
   for (const CLI::Option* const option :
        app.get_options([](const CLI::Option* each) { return !each->get_group().empty(); }))
@@ -136,50 +118,6 @@ CommandPage page_of(const CLI::App& app) {
 /// The command that was chosen, or the group or the program itself.
 CLI::App& selected_app(CLI::App& app) {
   return app.get_subcommands().empty() ? app : selected_app(*app.get_subcommands().front());
-}
-
-/// Help in 100 columns, in which positional arguments have the names of their values.
-class HelpFormatter : public CLI::Formatter {
- public:
-  HelpFormatter() { column_width(left_column); }
-
-  std::string make_usage(const CLI::App* app, std::string name) const override {
-    return "Usage: " + name + " " + synopsis(page_of(*app)) + "\n";
-  }
-  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
-    const ArgumentPage page = page_of(*option);
-    if (is_positional) return shown_value(page);
-    std::string names;
-    for (const std::string& name : page.names) names += (names.empty() ? "" : ", ") + name;
-    return names;
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const ArgumentPage page = page_of(*option);
-    return page.positional || page.value.empty() ? "" : " " + shown_value(page);
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    const ArgumentPage page = page_of(*option);
-    return in_right_column(page.text + (page.required ? " (required)" : ""));
-  }
-  std::string make_subcommand(const CLI::App* command) const override {
-    std::ostringstream out;
-    CLI::detail::format_help(out, command->get_name(), in_right_column(command->get_description()),
-                             left_column);
-    return out.str();
-  }
-
- private:
-  static std::string in_right_column(const std::string& text) {
-    return wrapped_lines(text, columns - left_column);
-  }
-};
-
-std::string help_text(const CLI::App& app) {
-  // Not app.help(), which is that of the subcommand if one is running.
-  std::string text =
-      app.get_formatter()->make_help(&app, full_name(app), CLI::AppFormatMode::Normal);
-  while (text.ends_with('\n')) text.pop_back();
-  return text + "\n";
 }
 
 std::string command_chosen = "version";
@@ -264,7 +202,7 @@ CLI::App& Command::subcommand(const std::string& name) {
   CLI::App& app = *app_->add_subcommand(name);
   const CommandText& text = text_of_command(name_of(app));
   app.description(text.line);
-  if (!text.footer.empty()) app.footer(wrapped_lines(text.footer, columns));
+  app.footer(text.footer);
   return app;
 }
 
@@ -466,23 +404,10 @@ const std::string& chosen_command() { return command_chosen; }
 
 CommandPage Command::page() const { return page_of(*app_); }
 
-std::string Command::help_of(const std::vector<std::string>& words) const {
-  const CLI::App* at = app_;
-  for (const std::string& word : words) {
-    const auto found =
-        at->get_subcommands([&](const CLI::App* each) { return each->get_name() == word; });
-    if (found.empty()) return "";
-    at = found.front();
-  }
-  return help_text(*at);
-}
-
 int run_program(int argc, char** argv) {
   CLI::App app{"Longhand trains long-sequence Transformers with efficient attention on CPUs"};
   app.name("longhand");
-  app.formatter(std::make_shared<HelpFormatter>());
   app.require_subcommand(0, 1);
-  app.footer(program_footer());
   bool version = false, json = false;
   app.add_flag("--version", version, "Print the version and the compute backend");
   app.add_flag("--json", json, "With --version: print as JSON");
@@ -505,7 +430,7 @@ int run_program(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    print_stdout("{}", help_text(selected_app(app)));
+    print_stdout("{}", help_text(page_of(selected_app(app))));
     return success;
   } catch (const CLI::ParseError& error) {
     std::string message = wrong_word(program.page(), words);

@@ -120,9 +120,6 @@ class Command {
 
   /// The command and those below it, as documentation shows them.
   CommandPage page() const;
-  /// The help of the subcommand that these words name, such as {"bench", "step"}; empty if there is
-  /// none.
-  std::string help_of(const std::vector<std::string>& words) const;
 
  private:
   CLI::App& subcommand(const std::string& name);

@@ -13,72 +13,14 @@ namespace longhand::cli {
 namespace {
 
 constexpr const char* bash =
-    R"(# Completion of longhand in bash, written by: longhand completion bash
-_longhand() {
-  local line=${COMP_LINE:0:COMP_POINT} tab=$'\t' word kept candidate
-  local -a words
-  read -ra words <<< "$line"
-  [[ $line == *[[:space:]] ]] && words+=("")
-  word=${words[-1]}
-  # Readline completes what follows the last = or : of a word where these separate words.
-  kept=
-  [[ $word == *=* && $COMP_WORDBREAKS == *=* ]] && kept=${word%"${word##*=}"}
-  COMPREPLY=()
-  while IFS= read -r candidate; do
-    candidate=${candidate%%"$tab"*}
-    case $candidate in
-      :files) compopt -o filenames 2> /dev/null
-        while IFS= read -r candidate; do COMPREPLY+=("$candidate"); done < <(compgen -f -- "$word") ;;
-      :directories) compopt -o filenames 2> /dev/null
-        while IFS= read -r candidate; do COMPREPLY+=("$candidate"); done < <(compgen -d -- "$word") ;;
-      *) [[ $candidate == *[=.] ]] && compopt -o nospace 2> /dev/null
-        COMPREPLY+=("${candidate#"$kept"}") ;;
-    esac
-  done < <("${words[0]}" completion -- "${words[@]:1}" 2> /dev/null)
-}
-complete -F _longhand longhand
-)";
-
-constexpr const char* zsh = R"(#compdef longhand
-# Completion of longhand in zsh, written by: longhand completion zsh
-_longhand() {
-  local line word tab=$'\t'
-  local -a candidates unfinished
-  for line in "${(@f)$("$words[1]" completion -- "${(@)words[2,CURRENT-1]}" "$PREFIX" 2> /dev/null)}"; do
-    word=${line%%$tab*}
-    case $word in
-      '') ;;
-      :files) _files ;;
-      :directories) _files -/ ;;
-      *[=.]) unfinished+=("$word") ;;
-      *) candidates+=("${word//:/\\:}${${line#*$tab}:+:${line#*$tab}}") ;;
-    esac
-  done
-  (( ${#candidates} )) && _describe longhand candidates
-  (( ${#unfinished} )) && compadd -S '' -- $unfinished
-  return 0
-}
-if [[ $funcstack[1] == _longhand ]]; then _longhand "$@"; else compdef _longhand longhand; fi
-)";
-
+#include "longhand/train/cli/help/completion.bash"
+    ;
+constexpr const char* zsh =
+#include "longhand/train/cli/help/completion.zsh"
+    ;
 constexpr const char* fish =
-    R"(# Completion of longhand in fish, written by: longhand completion fish
-function __longhand_complete
-    set -l words (commandline -opc)
-    set -l word (commandline -ct)
-    for line in ($words[1] completion -- $words[2..-1] "$word" 2> /dev/null)
-        switch $line
-            case ':files*'
-                __fish_complete_path $word
-            case ':directories*'
-                __fish_complete_directories $word
-            case '*'
-                echo $line
-        end
-    end
-end
-complete -c longhand -f -a '(__longhand_complete)'
-)";
+#include "longhand/train/cli/help/completion.fish"
+    ;
 
 const std::map<std::string, const char*> scripts = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
 

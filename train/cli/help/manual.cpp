@@ -93,7 +93,7 @@ std::string list_of_arguments(const CommandPage& page, bool positional) {
 std::string part(const CommandPage& page) {
   std::string out = ".SS " + quoted(page.name) + "\n" + usage(page) + ".PP\n" + escaped(page.text) +
                     ".\n" + list_of_arguments(page, true) + list_of_arguments(page, false);
-  if (!page.footer.empty()) out += ".PP\n" + paragraphs(page.footer);
+  if (!page.footer.empty()) out += ".PP\n" + paragraphs(wrapped_lines(page.footer, 100));
   for (const CommandPage& each : page.commands) out += part(each);
   return out;
 }
@@ -121,7 +121,8 @@ std::string manual_page(const CommandPage& page, const std::string& version) {
   out += ".SH NAME\n" + escaped(name) + " \\- " + escaped(page.text) + "\n";
   out += ".SH SYNOPSIS\n" + usage(page);
   out += ".SH DESCRIPTION\n" + escaped(page.text) + ".\n";
-  if (!is_program && !page.footer.empty()) out += ".PP\n" + paragraphs(page.footer);
+  if (!is_program && !page.footer.empty())
+    out += ".PP\n" + paragraphs(wrapped_lines(page.footer, 100));
   if (is_program) {
     out += ".PP\nA command is described by its own page: that of " + bold("longhand train") +
            " is " + bold("longhand-train") + "(1).\n.SH COMMANDS\n";

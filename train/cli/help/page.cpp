@@ -1,8 +1,46 @@
 #include "longhand/train/cli/help/page.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "longhand/core/utf8.h"
+
 namespace longhand::cli {
+namespace {
+
+constexpr size_t columns = 100;     // of the help
+constexpr size_t left_column = 30;  // of them, for names
+
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+/// Names beside their texts.
+std::string rows(const std::string& heading, const Rows& list) {
+  std::string out = list.empty() ? "" : "\n" + heading + ":\n";
+  const std::string margin(left_column, ' ');
+  for (const auto& [name, text] : list) {
+    const bool fits = name.size() + 2 < left_column;
+    out += fmt::format("  {:<{}}{}", name, left_column - 2, fits ? "" : "\n" + margin);
+    for (const char c : wrapped_lines(text, columns - left_column) + "\n")
+      out += c == '\n' ? "\n" + margin : std::string(1, c);
+    out.resize(out.size() - left_column);
+  }
+  return out;
+}
+
+std::string program_footer() {
+  const auto list = [](const std::string& name, const Rows& all, const char* format) {
+    std::string out;
+    for (const auto& [each, meaning] : all)
+      out += (out.empty() ? name + ": " : "; ") + fmt::format(fmt::runtime(format), each, meaning);
+    return out + ".";
+  };
+  return list("Exit codes", exit_code_meanings(), "{} {}") +
+         " Output to a closed pipe is dropped; any other failure to write a result is an error.\n" +
+         list("Environment", environment_variables(), "{} ({})");
+}
+
+}  // namespace
 
 const ArgumentPage* CommandPage::flag(std::string_view flag_name) const {
   for (const ArgumentPage& each : arguments)
@@ -32,6 +70,21 @@ std::string synopsis(const CommandPage& page) {
       out += each.required ? " " + text : " [" + text + "]";
     }
   return out + (page.commands.empty() ? "" : " COMMAND");
+}
+
+std::string help_text(const CommandPage& page) {
+  Rows positionals, options, commands;
+  for (const ArgumentPage& each : page.arguments) {
+    std::string name = each.positional ? "" : fmt::format("{}", fmt::join(each.names, ", "));
+    if (!each.value.empty()) name += (name.empty() ? "" : " ") + shown_value(each);
+    (each.positional ? positionals : options)
+        .emplace_back(name, each.text + (each.required ? " (required)" : ""));
+  }
+  for (const CommandPage& each : page.commands) commands.emplace_back(each.word(), each.text);
+  return fmt::format("{}\nUsage: {} {}\n{}{}{}\n{}\n", page.text, page.name, synopsis(page),
+                     rows("Positionals", positionals), rows("Options", options),
+                     rows("Subcommands", commands),
+                     wrapped_lines(page.footer.empty() ? program_footer() : page.footer, columns));
 }
 
 bool is_flag(std::string_view word) {

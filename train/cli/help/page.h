@@ -21,9 +21,9 @@ struct ArgumentPage {
 
 /// A command with its subcommands.
 struct CommandPage {
-  std::string name;  // "longhand bench step"
-  std::string text;  // one line
-  std::string footer;
+  std::string name;    // "longhand bench step"
+  std::string text;    // one line
+  std::string footer;  // lines of any length
   std::vector<ArgumentPage> arguments;
   std::vector<CommandPage> commands;
 
@@ -46,6 +46,9 @@ std::string synopsis(const CommandPage& page);
 
 /// A value as it is written after its flag: "NAME...".
 std::string shown_value(const ArgumentPage& argument);
+
+/// What --help prints, in 100 columns.
+std::string help_text(const CommandPage& page);
 
 /// Whether a word of a command line is a flag, not a value such as -1.
 bool is_flag(std::string_view word);
