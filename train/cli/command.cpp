@@ -192,8 +192,13 @@ Argument& Argument::excludes(const Argument& other) {
   return *this;
 }
 
+Argument& Argument::also(const std::string& text) {
+  option_->description(option_->get_description() + text);
+  return *this;
+}
+
 Argument& Argument::environment(const std::string& variable) {
-  option_->description(option_->get_description() + " [" + variable + "]");
+  also(" [" + variable + "]");
   state_->environment[option_] = variable;
   return *this;
 }
@@ -219,8 +224,8 @@ Command Command::group(const std::string& name) {
 }
 
 template <class T>
-Argument Command::add(const std::string& name, T& to, const std::string& value,
-                      const std::string& text) {
+Argument Command::add(const std::string& name, T& to) {
+  const auto& [value, text] = text_of_argument(name_of(*app_), name);
   CLI::Option* const option = app_->add_option(name, to, text)->type_name(value);
   if (value.ends_with(",...")) option->delimiter(',');
   using One = typename Single<T>::type;
@@ -233,9 +238,7 @@ Argument Command::add(const std::string& name, T& to, const std::string& value,
   return {option, *state_};
 }
 
-#define LONGHAND_ADD(...)                                                              \
-  template Argument Command::add(const std::string&, __VA_ARGS__&, const std::string&, \
-                                 const std::string&)
+#define LONGHAND_ADD(...) template Argument Command::add(const std::string&, __VA_ARGS__&)
 LONGHAND_ADD(std::string);
 LONGHAND_ADD(int64_t);
 LONGHAND_ADD(double);
@@ -247,15 +250,14 @@ LONGHAND_ADD(std::vector<int64_t>);
 LONGHAND_ADD(std::vector<double>);
 #undef LONGHAND_ADD
 
-Argument Command::flag(const std::string& name, bool& to, const std::string& text) {
-  return {app_->add_flag(name, to, text), *state_};
+Argument Command::flag(const std::string& name, bool& to) {
+  return {app_->add_flag(name, to, text_of_argument(name_of(*app_), name).text), *state_};
 }
 
-Argument Command::out(std::string& to, const std::string& value, const std::string& text,
-                      std::function<bool(const std::filesystem::path&)> is_own) {
+Argument Command::out(std::string& to, std::function<bool(const std::filesystem::path&)> is_own) {
   const auto force = std::make_shared<bool>(false);
-  const Argument argument = add("-o,--out", to, value, text);
-  flag("--force", *force, "Let -o replace a file that this command did not write");
+  const Argument argument = add("-o,--out", to);
+  flag("--force", *force);
   state_->checks[app_] = [&to, force, is_own = std::move(is_own)] {
     std::error_code missing;
     if (to.empty() || !std::filesystem::exists(to, missing)) return;
@@ -305,42 +307,25 @@ Argument Command::common(Common& a, const std::string& name) {
     common(a, name.substr(0, space));
     return common(a, name.substr(space + 1));
   }
-  if (name == "run") return add("run", a.run, "DIR", "Run directory or checkpoint file").required();
-  if (name == "checkpoint")
-    return add("--checkpoint", a.checkpoint, "NAME",
-               "best, last or the name of another checkpoint of the run [best]");
-  if (name == "split") return add("--split", a.split, "SPLIT", "train, validation or test [test]");
-  if (name == "set")
-    return add("--set", a.set, "SECTION.KEY=VALUE",
-               "Override an option of the file, such as attention.type=performer; may be repeated")
-        .repeated();
-  if (name == "data")
-    return add("--set", a.set, "data.KEY=VALUE", "Set an option of the task; may be repeated")
-        .repeated();
+  if (name == "run") return add("run", a.run).required();
+  if (name == "checkpoint") return add("--checkpoint", a.checkpoint);
+  if (name == "split") return add("--split", a.split);
+  if (name == "set") return add("--set", a.set).repeated();
   if (name == "words") return words_to_set(a);
-  if (name == "seed") return add("--seed", a.seed, "N", "Seed of all random numbers (0 … 2^63-1)");
+  if (name == "seed") return add("--seed", a.seed);
   if (name == "threads")
-    return add("--threads", state_->threads, "N", "Number of threads; results do not depend on it")
-        .positive()
-        .environment("LONGHAND_THREADS");
+    return add("--threads", state_->threads).positive().environment("LONGHAND_THREADS");
   if (name == "quiet") {
     state_->quiet.push_back(&a.quiet);
-    return flag("-q,--quiet", a.quiet, "Print only errors and results");
+    return flag("-q,--quiet", a.quiet);
   }
-  if (name == "json")
-    return flag("--json", a.json, "Print only the result, as one JSON object, to stdout");
-  if (name == "trust_paths")
-    return flag("--trust-paths", a.trust_paths,
-                "Open the files that the checkpoint names, even if config.toml of its run does not "
-                "name them");
-  if (name == "accept_data")
-    return flag("--accept-data", a.accept_data,
-                "Use the data as they are, even if their hash is not the one in the checkpoint");
+  if (name == "json") return flag("--json", a.json);
+  if (name == "trust_paths") return flag("--trust-paths", a.trust_paths);
+  if (name == "accept_data") return flag("--accept-data", a.accept_data);
   if (name == "results")
-    return out(a.out, "FILE.json", "Write the results for longhand report, and for reading back",
-               [](const std::filesystem::path& file) {
-                 return begins_with(file, "{\n \"kind\": \"" + chosen_command() + "\",");
-               });
+    return out(a.out, [](const std::filesystem::path& file) {
+      return begins_with(file, "{\n \"kind\": \"" + chosen_command() + "\",");
+    });
   throw Error(concat_message("no argument is named ", name));
 }
 

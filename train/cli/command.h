@@ -58,6 +58,8 @@ class Argument {
   Argument& repeated();
   /// Cannot be combined with `other`.
   Argument& excludes(const Argument& other);
+  /// Adds to its text.
+  Argument& also(const std::string& text);
   /// Read from an environment variable if the command line does not give it.
   Argument& environment(const std::string& variable);
 
@@ -84,19 +86,18 @@ class Command {
   /// Adds a group of subcommands, one of which must be chosen.
   Command group(const std::string& name);
 
-  /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run".
-  /// `value` is the name of its value in the help. T is std::string, int64_t, double, std::optional of
-  /// int64_t, uint64_t or double, or a std::vector of std::string, int64_t or double; if `value` ends with
-  /// ",...", its values are separated by commas.
+  /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run", of which
+  /// help/commands.txt has the text and the name of the value. T is std::string, int64_t, double,
+  /// std::optional of int64_t, uint64_t or double, or a std::vector of std::string, int64_t or double; if
+  /// the name of the value ends with ",...", values are separated by commas.
   template <class T>
-  Argument add(const std::string& name, T& to, const std::string& value, const std::string& text);
+  Argument add(const std::string& name, T& to);
   /// Adds a flag without a value.
-  Argument flag(const std::string& name, bool& to, const std::string& text);
+  Argument flag(const std::string& name, bool& to);
   /// Adds -o, --out, for a file to write, and --force. Before the command does anything, it is refused if the
   /// file exists and `is_own` does not hold for it, which says whether this command wrote it; --force
   /// replaces any file.
-  Argument out(std::string& to, const std::string& value, const std::string& text,
-               std::function<bool(const std::filesystem::path&)> is_own);
+  Argument out(std::string& to, std::function<bool(const std::filesystem::path&)> is_own);
   /// The command responds to train::SignalRequests. Others are ended by signals as usual.
   void responds_to_signals();
   /// The command runs on several processes with longhand-mpi, which refuses all others.
@@ -107,7 +108,7 @@ class Command {
   ///     run          the directory of a run, required
   ///     checkpoint   --checkpoint, of a run
   ///     split        --split
-  ///     set, data    --set, also for the options of [data] alone
+  ///     set          --set
   ///     words        words after the positional arguments, which count as assignments too, so that
   ///                  `--set a.b=1 c.d=2` works: after the positional ones
   ///     seed, threads, quiet, json

@@ -407,36 +407,19 @@ int ablate(Arguments a) {
 void add_ablate(Command& program) {
   auto [c, a] = program.command<Arguments>("ablate", ablate);
   c.responds_to_signals();
-  c.add("sweep", a->sweep, "SWEEP.toml",
-        "The sweep: a base configuration, axes and seeds; or the directory of one, to continue it, "
-        "and with --table, --verify and --repair");
-  c.add("--out", a->out, "DIR",
-        "Directory of the sweep; finished cells in it are skipped, others continue");
-  c.add("--jobs", a->jobs, "N", "Cells side by side [1]").positive();
-  c.add("--threads", a->threads, "N", "Threads of each cell [cores / jobs]").positive();
-  c.add("--shard", a->shard, "I/N",
-        "Run only the I-th of N parts of the cells; with [search], of the variants [1/1]");
-  c.add("--merge", a->merge, "DIR,...",
-        "First take over the cells that have ended in these directories, such as those of other "
-        "machines, which ran other shards");
-  c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
-      .positive();
-  c.add("--cell-timeout", a->cell_timeout, "SECONDS",
-        "Stop a cell that writes neither metrics nor progress for so long; it fails, and the next "
-        "call continues it [no limit]")
-      .positive();
-  const Argument verify = c.flag(
-      "--verify", a->verify,
-      "Compare the files of the sweep in DIR with their digests, and its scores with those that "
-      "the checkpoints give");
-  c.flag("--repair", a->repair,
-         "First set aside the files of damaged cells, which are evaluated or trained again")
-      .excludes(verify);
-  c.flag("--dry-run", a->dry_run,
-         "Measure a few steps of each variant, and print cells, time and memory");
-  c.add("--status", a->status, "DIR", "Print the state of every cell of the sweep in DIR");
-  const Argument table = c.add("--table", a->table, "FORMAT",
-                               "Print the results of the sweep in DIR: md, csv, tex or text");
+  c.add("sweep", a->sweep);
+  c.add("--out", a->out);
+  c.add("--jobs", a->jobs).positive();
+  c.add("--threads", a->threads).positive();
+  c.add("--shard", a->shard);
+  c.add("--merge", a->merge);
+  c.add("--max-failures", a->max_failures).positive();
+  c.add("--cell-timeout", a->cell_timeout).positive();
+  const Argument verify = c.flag("--verify", a->verify);
+  c.flag("--repair", a->repair).excludes(verify);
+  c.flag("--dry-run", a->dry_run);
+  c.add("--status", a->status);
+  const Argument table = c.add("--table", a->table);
   c.common(*a, "set quiet");
   c.common(*a, "json").excludes(table);
   c.common(*a, "words");

@@ -47,51 +47,35 @@ int analyse_source(const Arguments<Options>& a, Analysis<Options> make, const Sh
                 shown);
 }
 
-/// Adds the flags of the inputs; `lengths` and `norms` describe the defaults.
-void add_source(Command& c, Common& a, analyse::SourceOptions& options, const std::string& lengths,
-                const std::string& norms) {
-  c.add("--run", a.run, "DIR",
-        "Analyse the queries, keys and values of this run or checkpoint [random ones]");
-  c.common(a, "checkpoint trust_paths");
-  c.add("--split", a.split, "SPLIT", "Data of the run: train, validation or test [test]");
-  c.add("--length", options.length, "N,...",
-        "Tokens; sequences of a run are cut to them [" + lengths + "]")
-      .positive();
-  c.add("--count", options.count, "N", "Sequences of the run, or random inputs [4]").positive();
-  c.add("--norm", options.norm, "X,...",
-        "Root mean square norms of random queries and keys, whose entries are N(0, X^2 / D) [" +
-            norms + "]")
-      .not_negative();
-  c.add("--head-dim", options.dim, "D", "Head dimension of random inputs [32]").positive();
-  c.add("--correlation", options.correlation, "C",
-        "Correlation of neighbouring tokens of random inputs, 0 <= C < 1 [0]");
-  c.flag("--causal", options.causal, "Causal attention on random inputs");
+/// Adds the flags of the inputs.
+void add_source(Command& c, Common& a, analyse::SourceOptions& options) {
+  c.add("--run", a.run);
+  c.common(a, "checkpoint trust_paths split");
+  c.add("--length", options.length).positive();
+  c.add("--count", options.count).positive();
+  c.add("--norm", options.norm).not_negative();
+  c.add("--head-dim", options.dim).positive();
+  c.add("--correlation", options.correlation);
+  c.flag("--causal", options.causal);
   c.common(a, "results seed threads quiet json");
 }
 
 void add_error(Command& group) {
   auto [c, a] = group.command<Arguments<analyse::ErrorOptions>>(
       "error", [](const auto& given) { return analyse_source(given, analyse::error); });
-  c.add("--attention", a->options.attention, "NAME[:OPTION=VALUE...]",
-        "A variant with options, such as performer:features=64; may be repeated [the usual ones, "
-        "with each of --sizes]")
-      .repeated();
-  c.add("--sizes", a->options.sizes, "M,...",
-        "Features, landmarks, slots and ranks of the usual variants [16,64,256]")
-      .positive();
-  c.add("--draws", a->options.draws, "N", "Draws of each variant's random numbers [8]").positive();
-  c.add("--landmarks", a->options.landmarks, "M",
-        "Landmarks of the pseudo-inverse, up to half the tokens [64]")
-      .positive();
-  c.add("--steps", a->options.steps, "N", "Steps of the pseudo-inverse [20]").positive();
-  add_source(c, *a, a->options, "256", "1,4");
+  c.add("--attention", a->options.attention).repeated();
+  c.add("--sizes", a->options.sizes).positive();
+  c.add("--draws", a->options.draws).positive();
+  c.add("--landmarks", a->options.landmarks).positive();
+  c.add("--steps", a->options.steps).positive();
+  add_source(c, *a, a->options);
 }
 
 void add_spectrum(Command& group) {
   auto [c, a] = group.command<Arguments<analyse::SourceOptions>>("spectrum", [](const auto& given) {
     return analyse_source(given, analyse::spectrum, {.hidden = {"spectrum"}});
   });
-  add_source(c, *a, a->options, "32 to 512, as far as the sequences are that long", "1,4");
+  add_source(c, *a, a->options);
 }
 
 void add_kernel(Command& group) {
@@ -99,15 +83,12 @@ void add_kernel(Command& group) {
     analyse::check_kernel(given.options);
     return analyse_source(given, analyse::kernel);
   });
-  c.add("--kernel", a->options.kernel, "NAME", "softmax, gaussian or both [both]");
-  c.add("--sizes", a->options.kernels.sizes, "M,...", "Rows of W, and landmarks [8,16,32,64]")
-      .positive();
-  c.add("--draws", a->options.kernels.draws, "N", "Repetitions of each measurement [16]")
-      .positive();
-  c.add("--ensemble", a->options.kernels.ensemble, "N", "Matrices that are averaged [4]")
-      .positive();
-  c.flag("--keys", a->options.keys, "Take keys for points, not queries");
-  add_source(c, *a, a->options, "128", "1,2");
+  c.add("--kernel", a->options.kernel);
+  c.add("--sizes", a->options.kernels.sizes).positive();
+  c.add("--draws", a->options.kernels.draws).positive();
+  c.add("--ensemble", a->options.kernels.ensemble).positive();
+  c.flag("--keys", a->options.keys);
+  add_source(c, *a, a->options);
 }
 
 // ---- others
@@ -125,12 +106,11 @@ int landmarks(const Arguments<attention::analysis::LandmarkOptions>& a) {
 void add_landmarks(Command& group) {
   auto [c, a] =
       group.command<Arguments<attention::analysis::LandmarkOptions>>("landmarks", landmarks);
-  c.add("--tokens", a->options.tokens, "N", "Tokens [50]").positive();
-  c.add("--head-dim", a->options.dim, "D", "Head dimension [10]").positive();
-  c.add("--landmarks", a->options.landmarks, "M,...", "Numbers of landmarks [1 to 2 D]").positive();
-  c.add("--draws", a->options.draws, "N", "Draws of queries, keys and landmarks [200]").positive();
-  c.add("--norm", a->options.norm, "X", "Root mean square norm of queries and keys [sqrt(D)]")
-      .not_negative();
+  c.add("--tokens", a->options.tokens).positive();
+  c.add("--head-dim", a->options.dim).positive();
+  c.add("--landmarks", a->options.landmarks).positive();
+  c.add("--draws", a->options.draws).positive();
+  c.add("--norm", a->options.norm).not_negative();
   c.common(*a, "results seed threads quiet json");
 }
 
@@ -148,10 +128,9 @@ int maps(const Arguments<analyse::AttentionOptions>& a) {
 void add_maps(Command& group) {
   auto [c, a] = group.command<Arguments<analyse::AttentionOptions>>("attention", maps);
   c.common(*a, "run checkpoint split");
-  c.add("--index", a->options.index, "I", "The sequence, from 0 [0]").not_negative();
-  c.add("--length", a->options.length, "N", "Its first N tokens [all]").positive();
-  c.add("--size", a->options.size, "N", "Average longer maps to N queries and keys [64]")
-      .positive();
+  c.add("--index", a->options.index).not_negative();
+  c.add("--length", a->options.length).positive();
+  c.add("--size", a->options.size).positive();
   c.common(*a, "results seed threads quiet json");
 }
 
@@ -197,13 +176,12 @@ int heuristics(const TaskArguments& a) {
 
 void add_heuristics(Command& group) {
   auto [c, a] = group.command<TaskArguments>("heuristics", heuristics);
-  c.add("task", a->task, "TASK", "Name of a task; longhand data tasks lists them");
-  c.add("--run", a->run, "DIR", "The task of this run, with the accuracy of its model");
+  c.add("task", a->task);
+  c.add("--run", a->run);
   c.common(*a, "trust_paths checkpoint split");
-  c.add("--limit", a->options.limit, "N", "Answer the first N examples [all]").positive();
-  c.add("--train-limit", a->options.train_limit, "N", "Learn from the first N examples [all]")
-      .positive();
-  c.common(*a, "data results seed threads quiet json words");
+  c.add("--limit", a->options.limit).positive();
+  c.add("--train-limit", a->options.train_limit).positive();
+  c.common(*a, "set results seed threads quiet json words");
 }
 
 }  // namespace

@@ -68,20 +68,14 @@ int run(const Arguments& a) {
 
 void add_analyse_efficiency(Command& group) {
   auto [c, a] = group.command<Arguments>("efficiency", run);
-  c.add("--what", a->options.what, "WHAT",
-        "attention alone, or a training step: attention or step [attention]");
-  c.add("--model", a->options.model, "L|M", "Sizes of bench [L]");
-  c.add("--attention", a->options.attention, "NAME,...",
-        "Variants, beside softmax [linformer,nystrom,performer,linear]");
-  c.add("--sizes", a->options.sizes, "K,...", "Slots, landmarks or features [32,64,128,256]")
-      .positive();
-  c.add("--length", a->options.length, "N,...", "Tokens of a sequence [512,1024,2048,4096]")
-      .positive();
-  c.add("--tokens", a->tokens, "N", "Tokens of a batch, at least one sequence [4096]").positive();
-  c.add("--seconds", a->seconds, "S", "Time each cell for S seconds, at least three times [0.3]")
-      .not_negative();
-  c.flag("--naive", a->options.naive,
-         "Compare with softmax that keeps its N x N weights, as papers do");
+  c.add("--what", a->options.what);
+  c.add("--model", a->options.model);
+  c.add("--attention", a->options.attention);
+  c.add("--sizes", a->options.sizes).positive();
+  c.add("--length", a->options.length).positive();
+  c.add("--tokens", a->tokens).positive();
+  c.add("--seconds", a->seconds).not_negative();
+  c.flag("--naive", a->options.naive);
   c.common(*a, "results seed threads quiet json");
 }
 

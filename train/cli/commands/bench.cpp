@@ -173,39 +173,19 @@ int bench(const BenchArguments& arguments) {
 void add_one_bench(Command& group, const std::string& what) {
   auto [c, a] = group.command<BenchArguments>(what, bench);
   a->what = what;
-  c.add(
-      "--model", a->grid.model, "L|M",
-      "The model that is measured. L classifies long sequences: an encoder of 2 layers, d_model "
-      "64, 2 heads, d_mlp 128, 10 classes, lengths from 1024 to 16384. M predicts the next byte of "
-      "text: causal, 4 layers, d_model 256, 8 heads, d_mlp 1024, 256 tokens, lengths 2048 and 8192 "
-      "[L]");
-  c.add("--attention", a->grid.attention, "NAME,...",
-        "The attention variants to compare, one row of results for each and for each length; "
-        "window+linear has another variant in each layer [all that the model can use]");
-  c.add("--length", a->grid.length, "N,...",
-        "The lengths of sequences, in tokens [those of the model]")
-      .positive();
-  c.add("--tokens", a->tokens, "N",
-        "Tokens in one step: the batch has as many sequences as fit into this number, and at least "
-        "one, so that rows of different lengths do comparable work [16384]")
-      .positive();
-  c.add("--dropout", a->grid.dropout, "P",
-        "Dropout probability of the model, and of attention weights where the variant has them [0]")
-      .not_negative();
-  c.add("--d-model", a->grid.d_model, "N", "Size of each token's vector in the model").positive();
-  c.add("--heads", a->grid.heads, "N", "Number of attention heads of each layer").positive();
-  c.add("--layers", a->grid.layers, "N", "Number of layers of the model").positive();
-  c.add("--d-mlp", a->grid.d_mlp, "N", "Size of the hidden layer of the feed-forward part; 0: none")
-      .not_negative();
-  c.flag("--causal", a->grid.causal, "Let tokens attend only to themselves and to earlier tokens");
-  if (what == "step")
-    c.flag("--recompute", a->recompute,
-           "Keep only the input of each block and compute the rest again in the backward pass, "
-           "which needs less memory and more time (train.recompute)");
-  c.add("--seconds", a->seconds, "S",
-        "Repeat each measurement for S seconds, and at least three times [1]")
-      .not_negative();
-  c.add("--repetitions", a->repetitions, "N", "Repeat each measurement N times instead").positive();
+  c.add("--model", a->grid.model);
+  c.add("--attention", a->grid.attention);
+  c.add("--length", a->grid.length).positive();
+  c.add("--tokens", a->tokens).positive();
+  c.add("--dropout", a->grid.dropout).not_negative();
+  c.add("--d-model", a->grid.d_model).positive();
+  c.add("--heads", a->grid.heads).positive();
+  c.add("--layers", a->grid.layers).positive();
+  c.add("--d-mlp", a->grid.d_mlp).not_negative();
+  c.flag("--causal", a->grid.causal);
+  if (what == "step") c.flag("--recompute", a->recompute);
+  c.add("--seconds", a->seconds).not_negative();
+  c.add("--repetitions", a->repetitions).positive();
   c.common(*a, "set seed threads quiet json");
 }
 

@@ -101,13 +101,8 @@ int measure(const Arguments& a) {
 
 void add_bench_comm(Command& bench) {
   auto [c, a] = bench.command<Arguments>("comm", measure);
-  c.add("--max-bytes", a->bench.max_bytes, "N",
-        "Measure tensors of up to N bytes, from one element for each rank on, each four times as "
-        "large as the one before [16777216]")
-      .positive();
-  c.add("--seconds", a->bench.seconds, "S",
-        "Repeat each operation of each size for S seconds, and at least five times [0.05]")
-      .not_negative();
+  c.add("--max-bytes", a->bench.max_bytes).positive();
+  c.add("--seconds", a->bench.seconds).not_negative();
   c.runs_on_ranks();
   c.common(*a, "results quiet json");
 }

@@ -94,10 +94,9 @@ int run(const Arguments& a) {
 
 void add_bench_ranks(Command& bench) {
   auto [c, a] = bench.command<Arguments>("ranks", run);
-  c.add("config", a->config, "CONFIG.toml", "Configuration; its batch is that of one rank")
-      .required();
-  c.add("--steps", a->steps, "N", "Steps of one turn [5]").positive();
-  c.add("--turns", a->turns, "N", "Turns of one rank, and of all ranks [7]").positive();
+  c.add("config", a->config).required();
+  c.add("--steps", a->steps).positive();
+  c.add("--turns", a->turns).positive();
   c.runs_on_ranks();
   c.common(*a, "set seed threads results quiet json words");
 }

@@ -101,13 +101,12 @@ int run(const Arguments& a) {
 
 void add_bench_sequence(Command& bench) {
   auto [c, a] = bench.command<Arguments>("sequence", run);
-  c.add("--attention", a->attention, "NAME,...", "The attention variants [all]");
-  c.add("--length", a->length, "N,...", "The lengths of sequences, in tokens [128,256,512,1024]")
-      .positive();
-  c.add("--d-model", a->d_model, "N", "Size of each token's vector [64]").positive();
-  c.add("--heads", a->heads, "N", "Number of attention heads [8]").positive();
-  c.add("--layers", a->layers, "N", "Number of layers [2]").positive();
-  c.flag("--causal", a->causal, "Let tokens attend only to themselves and to earlier tokens");
+  c.add("--attention", a->attention);
+  c.add("--length", a->length).positive();
+  c.add("--d-model", a->d_model).positive();
+  c.add("--heads", a->heads).positive();
+  c.add("--layers", a->layers).positive();
+  c.flag("--causal", a->causal);
   c.runs_on_ranks();
   c.common(*a, "threads results quiet json");
 }

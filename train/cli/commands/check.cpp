@@ -107,10 +107,10 @@ int check_attention(const Arguments& arguments) {
 void add_check(Command& program) {
   Command group = program.group("check");
   auto [c, a] = group.command<Arguments>("attention", check_attention);
-  c.add("--variant", a->variants, "NAME", "Only this variant; may be repeated").repeated();
-  c.add("--check", a->checks, "NAME", "Only this check; may be repeated").repeated();
-  c.flag("--list", a->list, "List the checks and run none");
-  c.flag("-v,--verbose", a->verbose, "Also print measured values");
+  c.add("--variant", a->variants).repeated();
+  c.add("--check", a->checks).repeated();
+  c.flag("--list", a->list);
+  c.flag("-v,--verbose", a->verbose);
   c.common(*a, "set quiet threads json");
 }
 

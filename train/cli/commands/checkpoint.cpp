@@ -86,14 +86,11 @@ int64_t numbers(const nn::StateDict& state) {
 void add_checkpoint(Command& program) {
   Command group = program.group("checkpoint");
   auto [c, a] = group.command<Arguments>("inspect", inspect);
-  c.add("file", a->file, "FILE.h5", "A checkpoint").required();
+  c.add("file", a->file).required();
   c.common(*a, "json");
   auto [v, b] = group.command<Arguments>("verify", verify);
-  v.add("files", b->files, "FILE.h5", "Checkpoints");
-  v.add(
-      "--all", b->all, "DIR",
-      "Every checkpoint of the runs and sweeps below a directory: the files *.h5 in folders named "
-      "checkpoints");
+  v.add("files", b->files);
+  v.add("--all", b->all);
   v.common(*b, "json");
   add_checkpoint_diff(group);
   add_checkpoint_export(group);

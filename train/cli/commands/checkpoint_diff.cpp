@@ -98,17 +98,11 @@ int diff(const Arguments& a) {
 
 void add_checkpoint_diff(Command& group) {
   auto [c, a] = group.command<Arguments>("diff", diff);
-  c.add("files", a->files, "A B",
-        "Two checkpoints, run directories or files of tensors (.safetensors, .npz)")
-      .required();
-  c.add("--checkpoint", a->options.checkpoint, "NAME",
-        "Of run directories: best, last or the name of another checkpoint [best]");
-  c.add("--tolerance", a->options.tolerance, "X",
-        "Tensors count as equal if no two values differ by more than X [0]")
-      .not_negative();
-  c.flag("--weights", a->options.weights,
-         "Compare only the weights used in evaluation, not what training goes on with");
-  c.flag("--all", a->all, "List tensors that are equal, too");
+  c.add("files", a->files).required();
+  c.add("--checkpoint", a->options.checkpoint);
+  c.add("--tolerance", a->options.tolerance).not_negative();
+  c.flag("--weights", a->options.weights);
+  c.flag("--all", a->all);
   c.common(*a, "json");
 }
 

@@ -94,29 +94,22 @@ int import_weights(const ImportArguments& a) {
 void add_checkpoint_export(Command& group) {
   auto [c, a] = group.command<ExportArguments>("export", export_checkpoint);
   c.common(*a, "run");
-  c.out(a->out, "FILE", "File to write: NAME.safetensors or NAME.npz", [](const auto& file) {
+  c.out(a->out, [](const auto& file) {
      return is_tensor_file_of(file, "longhand checkpoint export");
    }).required();
   c.common(*a, "checkpoint");
-  c.add("--part", a->part, "PART",
-        "weights: those used in evaluation, which are averaged ones where there are any; model: "
-        "those being trained; optimizer: its state; ema: the averaged weights [weights]");
+  c.add("--part", a->part);
   c.common(*a, "json");
 }
 
 void add_checkpoint_import(Command& group) {
   auto [c, a] = group.command<ImportArguments>("import", import_weights);
-  c.add("file", a->file, "FILE", "A file of tensors: NAME.safetensors or NAME.npz (numpy.savez)")
-      .required();
-  c.add("--out", a->out, "DIR", "Directory to create").required();
-  c.add("--config", a->config, "CONFIG.toml",
-        "The configuration of the model; files of longhand checkpoint export have it");
+  c.add("file", a->file).required();
+  c.add("--out", a->out).required();
+  c.add("--config", a->config);
   c.common(*a, "set");
-  c.add("--prefix", a->options.prefix, "TEXT",
-        "Take only tensors whose names begin with this, without it, such as \"module.\"");
-  c.flag("--partial", a->options.partial,
-         "Take the tensors that fit; the model keeps its initial values for the others, which are "
-         "listed");
+  c.add("--prefix", a->options.prefix);
+  c.flag("--partial", a->options.partial);
   c.common(*a, "trust_paths json words");
 }
 

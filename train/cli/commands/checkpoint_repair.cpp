@@ -40,7 +40,7 @@ int repair(const Common& a) {
 
 void add_checkpoint_repair(Command& group) {
   auto [c, a] = group.command<Common>("repair", repair);
-  c.add("run", a->run, "DIR", "Run directory").required();
+  c.add("run", a->run).required();
   c.common(*a, "json");
 }
 

@@ -89,17 +89,15 @@ int init(const Arguments& arguments) {
 void add_config(Command& program) {
   Command group = program.group("config");
   auto [c, a] = group.command<Arguments>("dump", dump);
-  c.add("config", a->config, "CONFIG.toml", "A configuration").required();
-  c.flag("--comments", a->comments,
-         "Add the meaning, the values and the default of each option as a comment");
+  c.add("config", a->config).required();
+  c.flag("--comments", a->comments);
   c.common(*a, "set seed threads quiet words");
 
   auto [start, b] = group.command<Arguments>("init", init);
-  start.add("task", b->task, "TASK", "A task; longhand data tasks lists them").required();
-  start.add("variant", b->variant, "VARIANT",
-            "An attention variant; longhand variants lists them [softmax]");
+  start.add("task", b->task).required();
+  start.add("variant", b->variant);
   // A file that was written may have been edited.
-  start.out(b->out, "FILE.toml", "Write to a new file [print]", [](const auto&) { return false; });
+  start.out(b->out, [](const auto&) { return false; });
   start.common(*b, "set seed threads quiet words");
 }
 

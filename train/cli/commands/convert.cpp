@@ -157,18 +157,13 @@ void add_convert(Command& program) {
   auto [c, a] = program.command<Arguments>("convert", convert);
   a->split = "validation";
   c.common(*a, "run");
-  c.add("--low-rank", a->low_rank, "R|E",
-        "Rank of all layers, such as 16; or the fraction of the energy that each layer keeps, such "
-        "as 0.95: the sum of the squares of its singular values")
-      .required();
-  c.add("--out", a->out, "DIR", "Directory to create").required();
+  c.add("--low-rank", a->low_rank).required();
+  c.add("--out", a->out).required();
   c.common(*a, "checkpoint");
-  c.add("--split", a->split, "SPLIT",
-        "Split on which both models are evaluated: train, validation or test [validation]");
+  c.add("--split", a->split);
   c.common(*a, "trust_paths");
-  c.flag("--no-evaluate", a->no_evaluate, "Do not evaluate the models: the data is not needed");
-  c.add("--seconds", a->seconds, "S", "Time each model for S seconds, at least three times [1]")
-      .not_negative();
+  c.flag("--no-evaluate", a->no_evaluate);
+  c.add("--seconds", a->seconds).not_negative();
   c.common(*a, "threads quiet json");
 }
 

@@ -161,8 +161,8 @@ int list_tasks(const Common& arguments) {
 }
 
 void add_task(Command& c, Arguments& a) {
-  c.add("task", a.task, "TASK", "Name of a task; longhand data tasks lists them").required();
-  c.common(a, "data seed threads words");
+  c.add("task", a.task).required();
+  c.common(a, "set seed threads words");
 }
 
 }  // namespace
@@ -172,28 +172,27 @@ void add_data(Command& program) {
 
   auto [make, m] = group.command<Arguments>("make", make_file);
   add_task(make, *m);
-  make.out(m->out, "FILE.h5", "File to write",
+  make.out(m->out,
            [](const auto& file) {
              return data::has_trailer(data::RegularFile(file), data::data_file);
            })
       .required();
-  make.add("--count", m->count, "N", "At most N examples of each split [all]").positive();
+  make.add("--count", m->count).positive();
   make.common(*m, "quiet json");
 
   auto [show_some, s] = group.command<Arguments>("show", show);
   s->split = "train";
   s->count = 3;
   add_task(show_some, *s);
-  show_some.add("--split", s->split, "SPLIT", "train, validation or test [train]");
-  show_some.add("--count", s->count, "N", "Number of examples to print [3]").positive();
+  show_some.add("--split", s->split);
+  show_some.add("--count", s->count).positive();
   show_some.common(*s, "json");
 
   auto [hash_all, h] = group.command<Arguments>("hash", hash);
   h->split.clear();  // all
   add_task(hash_all, *h);
-  hash_all.add("--split", h->split, "SPLIT", "Only train, validation or test [all]");
-  hash_all.add("--count", h->count, "N", "Hash the first N examples of each split [all]")
-      .positive();
+  hash_all.add("--split", h->split);
+  hash_all.add("--count", h->count).positive();
   hash_all.common(*h, "quiet json");
 
   auto [tasks, t] = group.command<Common>("tasks", list_tasks);

@@ -201,21 +201,17 @@ void add_data_checks(Command& data) {
     auto [c, a] = check_files.command<Arguments>(task, check_task);
     a->task = task;
     a->split.clear();  // all
-    c.add("path", a->path, "PATH", "What data.path names").required();
-    c.add("--split", a->split, "SPLIT", "Only train, validation or test [all that there are]");
-    c.common(*a, "data json words");
+    c.add("path", a->path).required();
+    c.add("--split", a->split);
+    c.common(*a, "set json words");
   }
   auto [listops, l] = check_files.command<Arguments>("listops", check_listops);
-  listops
-      .add("file", l->path, "FILE.tsv",
-           "File with the columns Source and Target of Long Range Arena")
-      .required();
+  listops.add("file", l->path).required();
   listops.common(*l, "json");
   auto [hdf5, h] = check_files.command<Arguments>("hdf5", check_hdf5);
-  hdf5.add("file", h->path, "FILE.h5", "A data file or a checkpoint").required();
-  hdf5.flag("--in-process", h->in_process,
-            "Read it in this process, which damaged files may crash [a process of its own]");
-  hdf5.flag("--stdin", h->from_stdin, "Read it from stdin, a regular file; FILE.h5 is its name");
+  hdf5.add("file", h->path).required();
+  hdf5.flag("--in-process", h->in_process);
+  hdf5.flag("--stdin", h->from_stdin);
   hdf5.common(*h, "json");
 }
 

@@ -197,25 +197,15 @@ int evaluate(Arguments arguments) {
 
 void add_evaluate(Command& program) {
   auto [c, a] = program.command<Arguments>("evaluate", evaluate);
-  c.add("runs", a->words, "DIR",
-        "Run directory or checkpoint file; several are evaluated as an ensemble")
-      .required();
+  c.add("runs", a->words).required();
   c.common(*a, "split checkpoint");
-  c.add("--limit", a->limit, "N",
-        "Evaluate the first N examples, of each segment of a mixture [all]")
-      .positive();
-  c.add("--grid", a->grid, "FILE.toml",
-        "Evaluate over the axes of a file, written as those of a sweep: a drop-in table");
-  c.add("--over", a->over, "KEY=V,...",
-        "The same without a file: an axis with these values; may be repeated, axes multiply")
-      .repeated();
-  c.add("--draws", a->draws, "K",
-        "Draw random features (and weights that are initialised) K times: with --grid and --over, "
-        "intervals over draws; otherwise the ensemble of the draws")
-      .positive();
-  c.add("--seed", a->seed, "N", "Seed of the first draw; others follow it [0]");
+  c.add("--limit", a->limit).positive();
+  c.add("--grid", a->grid);
+  c.add("--over", a->over).repeated();
+  c.add("--draws", a->draws).positive();
+  c.add("--seed", a->seed);
   c.common(*a, "set trust_paths accept_data threads quiet json results");
-  c.add("--table", a->table, "FORMAT", "Print only the table: md, csv, tex or text");
+  c.add("--table", a->table);
 }
 
 }  // namespace longhand::cli

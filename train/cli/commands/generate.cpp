@@ -48,13 +48,10 @@ int generate(const Arguments& arguments) {
 void add_generate(Command& program) {
   auto [c, a] = program.command<Arguments>("generate", generate);
   c.common(*a, "run");
-  c.add("--prompt", a->prompt, "TEXT", "Text to continue");
-  c.add("--tokens", a->options.tokens, "N", "Bytes to generate [200]").positive();
-  c.add("--temperature", a->options.temperature, "T",
-        "Divides the logits; below 1 sharpens the distribution, 0 takes the likeliest byte [1]")
-      .not_negative();
-  c.add("--top-k", a->options.top_k, "K", "Sample from the K likeliest bytes; 0: from all [0]")
-      .not_negative();
+  c.add("--prompt", a->prompt);
+  c.add("--tokens", a->options.tokens).positive();
+  c.add("--temperature", a->options.temperature).not_negative();
+  c.add("--top-k", a->options.top_k).not_negative();
   c.common(*a, "checkpoint");
   c.common(*a, "seed").environment("LONGHAND_SEED");
   c.common(*a, "threads json");

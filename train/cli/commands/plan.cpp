@@ -94,30 +94,17 @@ int plan(const Arguments& a) {
 
 void add_plan(Command& program) {
   auto [c, a] = program.command<Arguments>("plan", plan);
-  c.add("config", a->config, "CONFIG.toml", "Configuration of the run").required();
-  c.add("--ranks", a->ranks, "N,...", "Numbers of ranks [1,2,4,8]").positive();
-  c.add("--length", a->length, "N,...",
-        "Lengths of sequences in tokens [that of the configuration]")
-      .positive();
-  c.add("--rates", a->rates, "FILE.json",
-        "Rates of the network, measured by longhand-mpi bench comm -o FILE.json; may be repeated, "
-        "for several numbers of ranks: the nearest one counts")
-      .repeated();
-  c.add("--latency", a->latency, "US",
-        "Without --rates: assume a network of this latency, in microseconds [50]");
-  c.add("--bandwidth", a->bandwidth, "X",
-        "Without --rates: assume a network of this bandwidth, in GB/s [1]");
-  c.add("--bench", a->bench, "FILE.json",
-        "How fast a rank computes, from longhand bench step --json > FILE.json, instead of "
-        "measuring it now");
-  c.add("--seconds", a->seconds, "S", "Measure steps at each of two lengths for S seconds [0.5]")
-      .not_negative();
-  c.add("--memory", a->memory, "GIB",
-        "Memory of each rank, in GiB [train.memory_limit, or what this machine has]");
-  c.flag("--here", a->here,
-         "All ranks run on this machine and share its cores and its memory, instead of one rank on "
-         "each machine");
-  c.add("--table", a->table, "FORMAT", "Print only the choices, as md, csv, tex or text");
+  c.add("config", a->config).required();
+  c.add("--ranks", a->ranks).positive();
+  c.add("--length", a->length).positive();
+  c.add("--rates", a->rates).repeated();
+  c.add("--latency", a->latency);
+  c.add("--bandwidth", a->bandwidth);
+  c.add("--bench", a->bench);
+  c.add("--seconds", a->seconds).not_negative();
+  c.add("--memory", a->memory);
+  c.flag("--here", a->here);
+  c.add("--table", a->table);
   c.common(*a, "results set seed threads quiet json words");
 }
 

@@ -95,22 +95,16 @@ int predict(const Arguments& a) {
 void add_predict(Command& program) {
   auto [c, a] = program.command<Arguments>("predict", predict);
   c.common(*a, "run");
-  c.out(a->out, "FILE",
-        "File to write: NAME.jsonl, .h5, .npz or .safetensors [JSON Lines on stdout]",
-        [](const auto& file) {
-          return begins_with(file, "{\"example\": 0, \"target") ||
-                 begins_with(file, "{\"example\": 0, \"positions\": [") ||
-                 is_tensor_file_of(file, "longhand predict");
-        });
+  c.out(a->out, [](const auto& file) {
+    return begins_with(file, "{\"example\": 0, \"target") ||
+           begins_with(file, "{\"example\": 0, \"positions\": [") ||
+           is_tensor_file_of(file, "longhand predict");
+  });
   c.common(*a, "split");
-  c.add("--data", a->data, "FILE",
-        "Other data: a file as the task of the run reads it, or FILE.h5 with tokens and targets; "
-        "only the split is read");
-  c.flag("--logits", a->logits, "Write logits instead of probabilities");
+  c.add("--data", a->data);
+  c.flag("--logits", a->logits);
   c.common(*a, "checkpoint");
-  c.add("--limit", a->limit, "N",
-        "Predict the first N examples, of each segment of a mixture [all]")
-      .positive();
+  c.add("--limit", a->limit).positive();
   c.common(*a, "set trust_paths accept_data threads quiet json words");
 }
 

@@ -100,10 +100,7 @@ int replay(const Arguments& arguments) {
 
 void add_replay(Command& program) {
   auto [c, a] = program.command<Arguments>("replay", replay);
-  c.add("file", a->file, "FILE.h5",
-        "Snapshot that training saved before a bad step, or another checkpoint; or a run "
-        "directory, whose last snapshot is taken")
-      .required();
+  c.add("file", a->file).required();
   c.common(*a, "trust_paths accept_data threads quiet json");
 }
 

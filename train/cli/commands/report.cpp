@@ -52,16 +52,10 @@ int report(const Arguments& arguments) {
 
 void add_report(Command& program) {
   auto [c, a] = program.command<Arguments>("report", report);
-  c.add("paths", a->paths, "PATH",
-        "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
-      .required();
-  c.out(a->out, "FILE",
-        "File to write [report.html; with --csv and --json stdout]; replaced if it is a report of "
-        "the same format",
-        [a](const auto& file) { return train::may_replace(file, format_of(*a)); });
-  const Argument json =
-      c.flag("--json", a->json, "Write the tables of variants and of runs as JSON, not a page");
-  c.flag("--csv", a->csv, "Write the table of runs, one a line, as CSV, not a page").excludes(json);
+  c.add("paths", a->paths).required();
+  c.out(a->out, [a](const auto& file) { return train::may_replace(file, format_of(*a)); });
+  const Argument json = c.flag("--json", a->json);
+  c.flag("--csv", a->csv).excludes(json);
 }
 
 }  // namespace longhand::cli

@@ -212,40 +212,18 @@ int train(const Arguments& arguments) {
 
 void add_train(Command& program) {
   auto [c, a] = program.command<Arguments>("train", train);
-  std::string resumable;
-  for (const std::string& name : train::resumable_options())
-    resumable += (resumable.empty() ? "" : ", ") + name;
-  Argument config = c.add("config", a->config, "CONFIG.toml", "Configuration of a new run");
-  Argument resume = c.add("--resume", a->resume, "DIR",
-                          "Resume the run in DIR from its last checkpoint; --set may then "
-                          "change only " +
-                              resumable);
+  const Argument config = c.add("config", a->config);
+  Argument resume = c.add("--resume", a->resume);
+  resume.also(fmt::format(" {}", fmt::join(train::resumable_options(), ", ")));
   resume.excludes(config);
-  c.add("--out", a->out, "DIR",
-        "Run directory [runs/CONFIG-DATE-TIME]; must not already hold a run, except with "
-        "--resume-or-start or --overwrite")
-      .excludes(resume);
-  Argument go_on = c.flag(
-      "--resume-or-start", a->resume_or_start,
-      "If the directory of --out holds a run of this configuration, resume it, or say that it "
-      "is finished; otherwise start it. So the same command can be repeated");
+  c.add("--out", a->out).excludes(resume);
+  Argument go_on = c.flag("--resume-or-start", a->resume_or_start);
   go_on.excludes(resume);
-  c.flag("--overwrite", a->overwrite,
-         "If the directory of --out holds a run, replace it, once the new one begins")
-      .excludes(resume)
-      .excludes(go_on);
-  c.add("--init-from", a->init_from, "DIR",
-        "Start from the weights of this run or checkpoint file, as far as they fit, also with "
-        "another attention variant: train.init_from")
-      .excludes(resume);
-  c.add("--distill-from", a->distill_from, "DIR",
-        "Learn also from the predictions of this run or checkpoint file: train.distill_from")
-      .excludes(resume);
+  c.flag("--overwrite", a->overwrite).excludes(resume).excludes(go_on);
+  c.add("--init-from", a->init_from).excludes(resume);
+  c.add("--distill-from", a->distill_from).excludes(resume);
   c.common(*a, "accept_data");
-  c.flag("--estimate", a->estimate,
-         "Print the memory that the run would take, part by part, and what this machine has; train "
-         "nothing")
-      .excludes(resume);
+  c.flag("--estimate", a->estimate).excludes(resume);
   c.responds_to_signals();
   c.runs_on_ranks();
   c.common(*a, "set seed threads quiet json words");

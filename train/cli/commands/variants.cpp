@@ -118,9 +118,9 @@ int variants(const Arguments& arguments) {
 
 void add_variants(Command& program) {
   auto [c, a] = program.command<Arguments>("variants", variants);
-  c.add("--length", a->length, "N", "Sequence length for which costs are stated [1024]").positive();
-  c.add("--heads", a->heads, "H", "Heads [2]").positive();
-  c.add("--head-dim", a->head_dim, "D", "Head dimension [32]").positive();
+  c.add("--length", a->length).positive();
+  c.add("--heads", a->heads).positive();
+  c.add("--head-dim", a->head_dim).positive();
   c.common(*a, "json");
 }
 

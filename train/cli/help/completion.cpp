@@ -52,8 +52,8 @@ int completion(const Arguments& a) {
 
 void add_completion(Command& program) {
   auto [c, a] = program.command<Arguments>("completion", completion);
-  c.add("shell", a->shell, "SHELL", "bash, zsh or fish").required();
-  c.out(a->out, "FILE", "Write to a file [print]", is_script);
+  c.add("shell", a->shell).required();
+  c.out(a->out, is_script);
 }
 
 }  // namespace longhand::cli

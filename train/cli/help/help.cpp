@@ -127,14 +127,9 @@ int help(const Arguments& arguments, const CommandPage& program) {
 void add_help(Command& program) {
   auto [c, a] = program.command<Arguments>(
       "help", [program](const Arguments& given) { return help(given, program.page()); });
-  c.add(
-      "topic", a->words, "TOPIC",
-      "A section (model, attention, data, train or optimizer), a variant (attention.NAME), a task "
-      "(data.NAME), an option (optimizer.lr), a command, commands for all of them, or words to "
-      "look for");
-  c.flag("--markdown", a->markdown,
-         "Print a Markdown table; without a topic, a page of all options; of commands, a page");
-  c.add("--man-pages", a->man_pages, "DIR", "Write the manual pages of all commands to a folder");
+  c.add("topic", a->words);
+  c.flag("--markdown", a->markdown);
+  c.add("--man-pages", a->man_pages);
 }
 
 }  // namespace longhand::cli

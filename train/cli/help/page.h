@@ -1,6 +1,7 @@
 // The command line as plain data: what help, manual pages, completion and errors know about it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,12 +35,18 @@ struct CommandPage {
   const CommandPage* command(std::string_view word) const;
 };
 
-/// What commands.txt says about a command.
+/// What commands.txt says about an argument, and about a command.
+struct ArgumentText {
+  std::string value;  // its name; empty: a flag without a value
+  std::string text;
+};
 struct CommandText {
   std::string line, footer;
+  std::map<std::string, ArgumentText> arguments;
 };
-/// `name` is that of a command without the program, such as "bench step".
+/// Commands are named without the program: "bench step".
 const CommandText& text_of_command(const std::string& name);
+const ArgumentText& text_of_argument(const std::string& command, const std::string& name);
 
 /// What follows the name of a command: "[OPTIONS] TASK -o FILE.h5".
 std::string synopsis(const CommandPage& page);

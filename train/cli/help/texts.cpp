@@ -1,4 +1,5 @@
 // The text of commands.
+#include <algorithm>
 #include <map>
 #include <sstream>
 
@@ -15,6 +16,7 @@ constexpr const char* commands_txt =
 std::map<std::string, CommandText> parse(const std::string& file) {
   std::map<std::string, CommandText> out;
   CommandText* section = nullptr;
+  ArgumentText* argument = nullptr;
   bool in_paragraph = false;
   std::istringstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -22,11 +24,21 @@ std::map<std::string, CommandText> parse(const std::string& file) {
     if (line.starts_with("# ")) {
       section = &out[line.substr(2)];
       std::getline(lines, section->line);
+    } else if (section && line.starts_with("- ")) {
+      const size_t colon = line.find(": "), space = std::min(line.find(' ', 2), colon);
+      argument = &section->arguments[line.substr(2, space - 2)];
+      argument->value = line.substr(std::min(space + 1, colon), colon - std::min(space + 1, colon));
+      argument->text = line.substr(colon + 2);
+      continue;
+    } else if (argument && kept) {
+      argument->text += line.substr(1);
+      continue;
     } else if (section && !line.empty()) {
       std::string& text = section->footer;
       if (!text.empty()) text += in_paragraph && !kept ? " " : "\n";
       text += line.starts_with("> ") ? out.at(line.substr(2)).footer : line;
     }
+    argument = nullptr;
     in_paragraph = !kept && !line.empty() && !line.starts_with("> ");
   }
   return out;
@@ -39,6 +51,14 @@ const CommandText& text_of_command(const std::string& name) {
   const auto found = texts.find(name);
   check(found != texts.end(), "help/commands.txt has no section ", name);
   return found->second;
+}
+
+const ArgumentText& text_of_argument(const std::string& command, const std::string& name) {
+  const auto& arguments = text_of_command(command).arguments;
+  if (const auto found = arguments.find(name); found != arguments.end()) return found->second;
+  check(command != "common", "help/commands.txt does not describe ", name);
+  const size_t space = command.rfind(' ');
+  return text_of_argument(space == std::string::npos ? "common" : command.substr(0, space), name);
 }
 
 }  // namespace longhand::cli
