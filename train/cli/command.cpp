@@ -390,16 +390,14 @@ const std::string& chosen_command() { return command_chosen; }
 CommandPage Command::page() const { return page_of(*app_); }
 
 int run_program(int argc, char** argv) {
-  CLI::App app{"Longhand trains long-sequence Transformers with efficient attention on CPUs"};
-  app.name("longhand");
+  CLI::App app{text_of_command("longhand").line, "longhand"};
   app.require_subcommand(0, 1);
-  bool version = false, json = false;
-  app.add_flag("--version", version, "Print the version and the compute backend");
-  app.add_flag("--json", json, "With --version: print as JSON");
   ProgramState chosen;
   Command program(app, chosen);
+  bool version = false;
   Common common;
-  program.common(common, "threads");
+  program.flag("--version", version);
+  program.common(common, "json threads");
 #define COMMAND(name) add_##name(program);
 #include "longhand/train/cli/commands.def"
 #undef COMMAND
@@ -434,7 +432,7 @@ int run_program(int argc, char** argv) {
   else if (launcher() && threads_given() > 0)
     set_threads(std::min(threads(), threads_given()));
   if (chosen.selected) command_chosen = name_of(selected);
-  if (version) return print_version(json);
+  if (version) return print_version(common.json);
   read_files_in_child_first();
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);
   load_plugins(chosen.plugins);

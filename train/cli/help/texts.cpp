@@ -25,9 +25,11 @@ std::map<std::string, CommandText> parse(const std::string& file) {
       section = &out[line.substr(2)];
       std::getline(lines, section->line);
     } else if (section && line.starts_with("- ")) {
-      const size_t colon = line.find(": "), space = std::min(line.find(' ', 2), colon);
-      argument = &section->arguments[line.substr(2, space - 2)];
-      argument->value = line.substr(std::min(space + 1, colon), colon - std::min(space + 1, colon));
+      const size_t colon = line.find(": ");
+      const std::string head = line.substr(2, colon - 2);  // "--out DIR"
+      const size_t end = std::min(head.find(' '), head.size());
+      argument = &section->arguments[head.substr(0, end)];
+      argument->value = head.substr(std::min(end + 1, head.size()));
       argument->text = line.substr(colon + 2);
       continue;
     } else if (argument && kept) {
