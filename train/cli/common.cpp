@@ -72,6 +72,12 @@ std::string shell_word(const std::string& word) {
   return out;
 }
 
+std::string set_flags(const Common& common) {
+  std::string out;
+  for (const std::string& assignment : common.set) out += " --set " + shell_word(assignment);
+  return out;
+}
+
 std::string command_line() {
   static const std::string line = [] {
     std::ifstream in("/proc/self/cmdline", std::ios::binary);
@@ -118,10 +124,9 @@ std::unique_ptr<train::Experiment> prepare(const Common& common, const train::Co
 }
 
 void report_ignored(const std::vector<std::string>& ignored, bool quiet) {
-  std::string names;
-  for (const std::string& name : ignored) names += (names.empty() ? "" : ", ") + name;
-  if (!names.empty() && !quiet)
-    print_stderr("longhand: ignored, because they do not apply here: {}\n", names);
+  if (!ignored.empty() && !quiet)
+    print_stderr("longhand: ignored, because they do not apply here: {}\n",
+                 fmt::join(ignored, ", "));
 }
 
 }  // namespace longhand::cli

@@ -31,6 +31,8 @@ void write_or_print(const std::string& file, const std::string& text);
 
 /// A word of a command line, quoted if a shell would not take it as it is.
 std::string shell_word(const std::string& word);
+/// " --set A.B=C" for each assignment, to repeat a command.
+std::string set_flags(const Common& common);
 /// The command line of this process, for a shell.
 std::string command_line();
 

@@ -38,8 +38,8 @@ struct Arguments : Common {
   std::string table;   // a format
   std::string shard = "1/1";
   std::vector<std::string> merge;  // directories
-  int64_t jobs = 1, max_failures = 0;
-  std::optional<int64_t> threads, cell_timeout;
+  std::optional<int64_t> threads;
+  train::RunnerOptions runner;
   bool dry_run = false, verify = false, repair = false;
 };
 
@@ -80,7 +80,7 @@ Opened open_directory(const fs::path& directory) {
 }
 
 int64_t threads_of_a_cell(const Arguments& a) {
-  return a.threads.value_or(std::max<int64_t>(1, threads() / a.jobs));
+  return a.threads.value_or(std::max<int64_t>(1, threads() / a.runner.jobs));
 }
 
 /// "2/4": the second of four shards.
@@ -94,10 +94,8 @@ train::Shard read_shard(const std::string& text) {
 }
 
 std::string command_of(const Arguments& a) {
-  std::string text =
-      "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out) + plugin_flags();
-  for (const std::string& assignment : a.set) text += " --set " + shell_word(assignment);
-  return text;
+  return "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out) + plugin_flags() +
+         set_flags(a);
 }
 
 // ---- progress
@@ -187,9 +185,9 @@ int print_status(const Arguments& a) {
   std::map<std::string, int64_t> by_status;
   for (const auto& row : cells.rows)
     ++by_status[std::get<std::string>(row[cells.column("status")])];
-  std::string text;
+  std::vector<std::string> counted;
   for (const auto& [status, number] : by_status)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", number, status);
+    counted.push_back(fmt::format("{} {}", number, status));
   // Label, seed and state; the other columns are in cells.csv.
   train::Table out{.name = "status", .title = "", .columns = {}};
   for (const char* const name : {"cell", "variant", "trial", "seed", "phase", "status", "step",
@@ -202,7 +200,7 @@ int print_status(const Arguments& a) {
     out.rows.resize(cells.rows.size());
     for (size_t i = 0; i < cells.rows.size(); ++i) out.rows[i].push_back(cells.rows[i][index]);
   }
-  print_stdout("{}{}\n", to_text(without_empty_columns(out)), text);
+  print_stdout("{}{}\n", to_text(without_empty_columns(out)), fmt::join(counted, ", "));
   return success;
 }
 
@@ -262,13 +260,13 @@ int print_estimate(const Arguments& a, const Opened& opened) {
              {"time", ok ? train::Cell{duration(each.seconds_left)} : train::Cell{}},
              {"failure", each.failure}});
   }
-  const train::SweepEstimate all = train::add_up(estimates, a.jobs);
+  const train::SweepEstimate all = train::add_up(estimates, a.runner.jobs);
   const int64_t available = train::available_memory();
   const bool enough = available <= 0 || all.memory <= available;
   return Answer(a.json)
       .add("cells", all.cells)
       .add("cells_left", all.cells_left)
-      .add("jobs", a.jobs)
+      .add("jobs", a.runner.jobs)
       .add("seconds_left", all.seconds)
       .add("memory_bytes", all.memory)
       .add("available_bytes", available)
@@ -292,12 +290,9 @@ int exit_code(const train::SweepOutcome& outcome) {
 
 int run(const Arguments& a, Opened& opened) {
   const fs::path directory = a.out;
-  train::RunnerOptions options;
+  train::RunnerOptions options = a.runner;
   options.shard = read_shard(a.shard);
-  options.jobs = a.jobs;
   options.threads = threads_of_a_cell(a);
-  options.max_failures = a.max_failures;
-  options.cell_timeout = static_cast<double>(a.cell_timeout.value_or(0));
   const auto presence = train::Claim::share(directory);
   data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
 
@@ -409,12 +404,12 @@ void add_ablate(Command& program) {
   c.responds_to_signals();
   c.add("sweep", a->sweep);
   c.add("--out", a->out);
-  c.add("--jobs", a->jobs).positive();
+  c.add("--jobs", a->runner.jobs).positive();
   c.add("--threads", a->threads).positive();
   c.add("--shard", a->shard);
   c.add("--merge", a->merge);
-  c.add("--max-failures", a->max_failures).positive();
-  c.add("--cell-timeout", a->cell_timeout).positive();
+  c.add("--max-failures", a->runner.max_failures).positive();
+  c.add("--cell-timeout", a->runner.cell_timeout).positive();
   const Argument verify = c.flag("--verify", a->verify);
   c.flag("--repair", a->repair).excludes(verify);
   c.flag("--dry-run", a->dry_run);

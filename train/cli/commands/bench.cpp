@@ -14,10 +14,8 @@ namespace {
 struct BenchArguments : Common {
   std::string what;  // "step" or "attention"
   train::BenchGrid grid;
-  bool recompute = false;
   int64_t tokens = 16384;
-  int64_t repetitions = 0;
-  double seconds = 1;
+  train::BenchOptions options;
 };
 
 Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t batch,
@@ -57,11 +55,8 @@ Json measure(const BenchArguments& a, const train::BenchCell& cell,
   const train::Config config = train::config_with(cell, set);
   const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
   Progress progress(a.quiet, "bench");
-  train::BenchOptions options;
-  options.repetitions = a.repetitions;
-  options.seconds = a.seconds;
+  train::BenchOptions options = a.options;
   options.seed = seed_or_default(a);
-  options.recompute = a.recompute;
   options.on_progress = [&](int64_t done, int64_t all) {
     progress.update(done, all, fmt::format("{} {}", cell.attention, cell.length));
   };
@@ -73,11 +68,12 @@ Json measure(const BenchArguments& a, const train::BenchCell& cell,
 std::optional<Json> measure_elsewhere(const BenchArguments& a, const train::BenchCell& cell,
                                       const std::vector<std::string>& set, int& code) {
   std::vector<std::string> more;
-  if (a.repetitions) more.insert(more.end(), {"--repetitions", std::to_string(a.repetitions)});
+  if (a.options.repetitions)
+    more.insert(more.end(), {"--repetitions", std::to_string(a.options.repetitions)});
   if (a.seed) more.insert(more.end(), {"--seed", std::to_string(*a.seed)});
-  if (a.recompute) more.emplace_back("--recompute");
+  if (a.options.recompute) more.emplace_back("--recompute");
   for (const std::string& assignment : set) more.insert(more.end(), {"--set", assignment});
-  return bench_in_child(a.what, cell, a.tokens, a.seconds, more, code);
+  return bench_in_child(a.what, cell, a.tokens, a.options.seconds, more, code);
 }
 
 double number(const Json& json, const char* key) {
@@ -183,9 +179,9 @@ void add_one_bench(Command& group, const std::string& what) {
   c.add("--layers", a->grid.layers).positive();
   c.add("--d-mlp", a->grid.d_mlp).not_negative();
   c.flag("--causal", a->grid.causal);
-  if (what == "step") c.flag("--recompute", a->recompute);
-  c.add("--seconds", a->seconds).not_negative();
-  c.add("--repetitions", a->repetitions).positive();
+  if (what == "step") c.flag("--recompute", a->options.recompute);
+  c.add("--seconds", a->options.seconds).not_negative();
+  c.add("--repetitions", a->options.repetitions).positive();
   c.common(*a, "set seed threads quiet json");
 }
 

@@ -38,11 +38,9 @@ int dump(const Arguments& arguments) {
   return success;
 }
 
-/// Words of the command line that repeat a call of config init.
+/// The command line that repeats a call of config init.
 std::string call_of(const Arguments& a) {
-  std::string text = "longhand config init " + a.task + " " + a.variant;
-  for (const std::string& assignment : a.set) text += " --set " + shell_word(assignment);
-  return text;
+  return "longhand config init " + a.task + " " + a.variant + set_flags(a);
 }
 
 int init(const Arguments& arguments) {

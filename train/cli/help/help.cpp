@@ -92,8 +92,7 @@ int help(const Arguments& arguments, const CommandPage& program) {
       list_topics();
     return success;
   }
-  std::string words;
-  for (const std::string& word : arguments.words) words += (words.empty() ? "" : " ") + word;
+  const std::string words = fmt::format("{}", fmt::join(arguments.words, " "));
   if (const std::string name = topic_named(words); !name.empty()) {
     const train::Topic topic = train::topic(name);
     print_stdout("{}", arguments.markdown ? to_markdown(topic) : to_text(topic));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "longhand/core/utf8.h"
@@ -13,26 +14,17 @@ namespace {
 
 /// Text in which no character has a meaning for troff.
 std::string escaped(std::string_view text) {
+  static const std::map<char, const char*> names = {{'\\', "\\(rs"}, {'-', "\\-"},
+                                                    {'\'', "\\(aq"}, {'`', "\\(ga"},
+                                                    {'^', "\\(ha"},  {'~', "\\(ti"}};
   std::string out;
   while (!text.empty()) {
     const auto [length, value] = utf8_character(text);
-    const char c = text[0];
+    const auto name = names.find(text[0]);
     if (length != 1)
       out += fmt::format("\\[u{:04X}]", value);
-    else if (c == '\\')
-      out += "\\(rs";
-    else if (c == '-')
-      out += "\\-";
-    else if (c == '\'')
-      out += "\\(aq";
-    else if (c == '`')
-      out += "\\(ga";
-    else if (c == '^')
-      out += "\\(ha";
-    else if (c == '~')
-      out += "\\(ti";
     else
-      out += c;
+      out += name == names.end() ? std::string(1, text[0]) : name->second;
     text.remove_prefix(length > 0 ? length : 1);
   }
   // A dot at the beginning of a line would be a command.
