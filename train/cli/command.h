@@ -35,7 +35,8 @@ struct Common {
   std::string run, checkpoint = "best", split = "test";
   std::vector<std::string> set;  // section.key=value
   std::optional<uint64_t> seed;
-  std::string out;  // a file to write
+  std::string out;    // a file to write
+  std::string table;  // a format of to_format(): only a table is printed
   bool quiet = false;
   bool json = false;
   bool trust_paths = false;  // see train::SavedModel::check_paths()

@@ -35,7 +35,6 @@ namespace {
 struct Arguments : Common {
   std::string sweep;   // the sweep file; with --table, the directory of a sweep
   std::string status;  // a directory
-  std::string table;   // a format
   std::string shard = "1/1";
   std::vector<std::string> merge;  // directories
   std::optional<int64_t> threads;

@@ -1,4 +1,4 @@
-// longhand bench comm: latency and bandwidth of what ranks tell each other.
+// longhand bench comm: latency and bandwidth of collective communication.
 #include "longhand/core/communicator.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"

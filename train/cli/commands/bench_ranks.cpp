@@ -1,4 +1,4 @@
-// longhand-mpi bench ranks: what several ranks gain over one, and how much of their communication is hidden.
+// longhand-mpi bench ranks: the speed-up of several ranks over one, and how much of their communication is hidden.
 #include "longhand/core/communicator.h"
 #include "longhand/core/parallel.h"
 #include "longhand/train/cli/commands/commands.h"

@@ -1,4 +1,4 @@
-// longhand checkpoint repair: puts the files of a run in order.
+// longhand checkpoint repair: repairs the files of a run.
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/run/repair.h"
 
@@ -31,7 +31,7 @@ int repair(const Common& a) {
   out.each("notes", "note      {}\n")
       .literal(done.changed() ? "repaired: " : "in order: ")
       .text(done.step ? "last.h5 is of step {step}"
-                      : "it has saved no checkpoint yet, and begins anew")
+                      : "it has not saved a checkpoint yet, and starts from the beginning")
       .literal("; continue with longhand train --resume " + shell_word(a.run) + "\n");
   return out.end();
 }

@@ -34,7 +34,6 @@ struct Arguments : Common {
   std::string grid;               // a file
   std::vector<std::string> over;  // section.key=value,value
   std::optional<int64_t> draws;
-  std::string table;  // a format
 };
 
 train::SavedModel load(const Arguments& arguments, const std::string& run) {
@@ -76,8 +75,7 @@ int evaluate_over_grid(const Arguments& arguments) {
     return with_intervals(without_empty_columns(without_columns(
         table, [&](size_t i) { return table.columns[i].heading.find('.') != std::string::npos; })));
   };
-  return finish(arguments, results,
-                {.hidden = {"draws"}, .format = arguments.table, .readable = readable});
+  return finish(arguments, results, {.hidden = {"draws"}, .readable = readable});
 }
 
 int evaluate_as_ensemble(const Arguments& arguments) {
@@ -91,10 +89,9 @@ int evaluate_as_ensemble(const Arguments& arguments) {
              .set = arguments.set,
              .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); }});
   progress.clear();
-  return finish(arguments, results,
-                {.format = arguments.table, .readable = [](const train::Table& table) {
-                   return with_intervals(without_empty_columns(table));
-                 }});
+  return finish(arguments, results, {.readable = [](const train::Table& table) {
+                  return with_intervals(without_empty_columns(table));
+                }});
 }
 
 /// Reports data with longer sequences than those that the model was trained on. Throws ConfigError if

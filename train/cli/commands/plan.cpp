@@ -7,7 +7,7 @@ namespace longhand::cli {
 namespace {
 
 struct Arguments : Common {
-  std::string config, bench, table;
+  std::string config, bench;
   std::vector<int64_t> ranks{1, 2, 4, 8}, length;  // length: empty: that of the configuration
   std::vector<std::string> rates;
   std::optional<double> latency, bandwidth;  // us, GB/s
@@ -87,7 +87,7 @@ int plan(const Arguments& a) {
     const Waiting waiting(a.quiet || a.json, "plan: computing");
     return train::plan(request, models, {.ranks = a.ranks, .here = a.here});
   }();
-  return finish(a, results, {.hidden = {}, .format = a.table});
+  return finish(a, results);
 }
 
 }  // namespace

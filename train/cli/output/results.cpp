@@ -29,9 +29,9 @@ int finish(const Common& arguments, train::Results results, const Shown& shown) 
     print_stdout("{}", json);
     return success;
   }
-  if (!shown.format.empty()) {
+  if (!arguments.table.empty()) {
     const train::Table& table = results.tables.at(0);
-    print_stdout("{}", to_format(shown.format, table, shown.readable(table)));
+    print_stdout("{}", to_format(arguments.table, table, shown.readable(table)));
     return success;
   }
   for (const train::Table& table : results.tables) {

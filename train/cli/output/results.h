@@ -16,12 +16,12 @@ std::string json_of_results(train::Results& results);
 /// How finish() prints tables.
 struct Shown {
   std::vector<std::string> hidden{};  // tables that are only written
-  std::string format{};               // prints only the first table, in a format of to_format()
   /// What readers see of a table; by default, with_intervals() of all of it.
   std::function<train::Table(const train::Table&)> readable = train::with_intervals;
 };
 
-/// Adds to results where they are from, prints them (as text, or JSON with --json), and writes them to
+/// Adds to results where they are from, prints them (as text, JSON with --json, or only the
+/// first table with --table), and writes them to
 /// --out. Returns the exit code.
 int finish(const Common& arguments, train::Results results, const Shown& shown = {});
 
