@@ -90,10 +90,11 @@ std::string part(const CommandPage& page) {
   return out;
 }
 
-std::string pairs(const std::vector<std::pair<std::string, std::string>>& list) {
+/// The section of commands.txt.
+std::string pairs(const std::string& section) {
   std::string out;
-  for (const auto& [name, meaning] : list)
-    out += ".TP\n" + bold(name) + "\n" + escaped(meaning) + "\n";
+  for (const auto& [name, about] : text_of_command(section).arguments)
+    out += ".TP\n" + bold(name) + "\n" + escaped(about.text) + "\n";
   return out;
 }
 
@@ -128,8 +129,8 @@ std::string manual_page(const CommandPage& page, const std::string& version) {
     out += ".SH COMMANDS\n";
     for (const CommandPage& each : page.commands) out += part(each);
   }
-  out += ".SH \"EXIT STATUS\"\n" + pairs(exit_code_meanings());
-  out += ".SH ENVIRONMENT\n" + pairs(environment_variables());
+  out += ".SH \"EXIT STATUS\"\n" + pairs("Exit codes");
+  out += ".SH ENVIRONMENT\n" + pairs("Environment");
   out += ".SH \"SEE ALSO\"\n";
   if (!is_program) out += bold("longhand") + "(1),\n";
   out += bold("longhand.toml") + "(5)\n";

@@ -29,15 +29,16 @@ std::string rows(const std::string& heading, const Rows& list) {
 }
 
 std::string program_footer() {
-  const auto list = [](const std::string& name, const Rows& all, const char* format) {
+  const auto list = [](const std::string& section, const char* format) {
     std::string out;
-    for (const auto& [each, meaning] : all)
-      out += (out.empty() ? name + ": " : "; ") + fmt::format(fmt::runtime(format), each, meaning);
+    for (const auto& [name, about] : text_of_command(section).arguments)
+      out += (out.empty() ? section + ": " : "; ") +
+             fmt::format(fmt::runtime(format), name, about.text);
     return out + ".";
   };
-  return list("Exit codes", exit_code_meanings(), "{} {}") +
+  return list("Exit codes", "{} {}") +
          " Output to a closed pipe is dropped; any other failure to write a result is an error.\n" +
-         list("Environment", environment_variables(), "{} ({})");
+         list("Environment", "{} ({})");
 }
 
 }  // namespace
@@ -90,32 +91,6 @@ std::string help_text(const CommandPage& page) {
 bool is_flag(std::string_view word) {
   const bool number = word.size() > 1 && (word[1] == '.' || ('0' <= word[1] && word[1] <= '9'));
   return word.size() > 1 && word[0] == '-' && !number;
-}
-
-const std::vector<std::pair<std::string, std::string>>& exit_code_meanings() {
-  static const std::vector<std::pair<std::string, std::string>> codes = {
-      {"0", "success"},
-      {"1", "any other error"},
-      {"2", "invalid command line or configuration"},
-      {"3", "data or checkpoint missing or invalid"},
-      {"4", "training diverged, or the loss or the weights of a model are not finite"},
-      {"75", "stopped by a signal, saved, resumable"},
-  };
-  return codes;
-}
-
-const std::vector<std::pair<std::string, std::string>>& environment_variables() {
-  static const std::vector<std::pair<std::string, std::string>> variables = {
-      {"LONGHAND_THREADS", "number of threads, where --threads is not given"},
-      {"LONGHAND_SEED", "seed, where --seed is not given"},
-      {"LONGHAND_ISA", "instruction set: baseline, avx2 or avx512"},
-      {"LONGHAND_LATE_SECONDS",
-       "seconds after which longhand-mpi warns about ranks that others wait for; 10 by default"},
-      {"LONGHAND_NO_LOCKS", "1: write runs and sweeps on file systems without locks"},
-      {"LONGHAND_PLUGINS", "files of plugins, separated by colons; see --plugin"},
-      {"NO_COLOR", "print without colours"},
-  };
-  return variables;
 }
 
 }  // namespace longhand::cli

@@ -1,7 +1,6 @@
 // The command line as plain data: what help, manual pages, completion and errors know about it.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -42,9 +41,9 @@ struct ArgumentText {
 };
 struct CommandText {
   std::string line, footer;
-  std::map<std::string, ArgumentText> arguments;
+  std::vector<std::pair<std::string, ArgumentText>> arguments;
 };
-/// Commands are named without the program: "bench step".
+/// Commands are named without the program: "bench step"; "Exit codes" and "Environment" are sections, too.
 const CommandText& text_of_command(const std::string& name);
 const ArgumentText& text_of_argument(const std::string& command, const std::string& name);
 
@@ -65,10 +64,6 @@ bool is_flag(std::string_view word);
 std::string manual_page(const CommandPage& page, const std::string& version);
 /// The same for the options of a configuration: longhand.toml(5).
 std::string options_manual_page(const std::string& version);
-
-/// Exit codes of the program, and variables of the environment, with their meanings.
-const std::vector<std::pair<std::string, std::string>>& exit_code_meanings();
-const std::vector<std::pair<std::string, std::string>>& environment_variables();
 
 /// What may stand in place of the last of `words`, which follow "longhand" on a command line, with an
 /// explanation. A word that begins with ':' stands for names of files: ":files" or ":directories".

@@ -28,9 +28,9 @@ std::map<std::string, CommandText> parse(const std::string& file) {
       const size_t colon = line.find(": ");
       const std::string head = line.substr(2, colon - 2);  // "--out DIR"
       const size_t end = std::min(head.find(' '), head.size());
-      argument = &section->arguments[head.substr(0, end)];
-      argument->value = head.substr(std::min(end + 1, head.size()));
-      argument->text = line.substr(colon + 2);
+      const std::string value = head.substr(std::min(end + 1, head.size()));
+      section->arguments.push_back({head.substr(0, end), {value, line.substr(colon + 2)}});
+      argument = &section->arguments.back().second;
       continue;
     } else if (argument && kept) {
       argument->text += line.substr(1);
@@ -56,8 +56,8 @@ const CommandText& text_of_command(const std::string& name) {
 }
 
 const ArgumentText& text_of_argument(const std::string& command, const std::string& name) {
-  const auto& arguments = text_of_command(command).arguments;
-  if (const auto found = arguments.find(name); found != arguments.end()) return found->second;
+  for (const auto& [each, text] : text_of_command(command).arguments)
+    if (each == name) return text;
   check(command != "common", "help/commands.txt does not describe ", name);
   const size_t space = command.rfind(' ');
   return text_of_argument(space == std::string::npos ? "common" : command.substr(0, space), name);

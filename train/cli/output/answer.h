@@ -48,7 +48,7 @@ class Answer {
   Answer& print(fmt::format_string<T...> format, T&&... values) {
     return literal(fmt::format(format, std::forward<T>(values)...));
   }
-  /// The same for each value of a list.
+  /// text() for each value of a list.
   Answer& each(const std::string& list, std::string_view format);
   /// A table, only in the text.
   Answer& table(const train::Table& table);
