@@ -1,8 +1,6 @@
 // The command line of the program, built on CLI11.
 #include "longhand/train/cli/command.h"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -18,7 +16,6 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"

@@ -1,6 +1,5 @@
 // longhand config: prints configurations, and starts new ones.
 #include "longhand/attention/registry.h"
-#include "longhand/core/version.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/config/reference.h"
 

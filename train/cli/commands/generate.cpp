@@ -5,7 +5,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/evaluate/generate.h"
-#include "longhand/train/run/run_record.h"
+#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::cli {
 namespace {

@@ -1,9 +1,6 @@
 #include "longhand/train/cli/output/results.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <utility>
 
 #include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
