@@ -295,7 +295,7 @@ int run(const Arguments& a, Opened& opened) {
   const auto presence = train::Claim::share(directory);
   data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
 
-  LiveLines display(a.quiet);
+  Progress display(a.quiet, "ablate");
   bool all_merged = true;
   const auto merged = merge_cells(opened.grid, {a.merge.begin(), a.merge.end()}, directory);
   for (size_t i = 0; i < merged.size(); ++i) {

@@ -33,33 +33,26 @@ winsize terminal_size() {
 
 }  // namespace
 
-ProgressMode progress_mode(bool quiet) {
-  if (quiet) return ProgressMode::none;
-  const char* term = std::getenv("TERM");
-  const bool dumb = !term || std::string_view(term) == "dumb";
-  return isatty(STDERR_FILENO) && !dumb ? ProgressMode::bar : ProgressMode::lines;
-}
-
 Progress::Progress(bool quiet, std::string what, double delay)
-    : mode_(progress_mode(quiet)),
-      what_(std::move(what)),
-      delay_(delay),
-      colour_(!is_set("NO_COLOR")) {}
+    : what_(std::move(what)), delay_(delay), colour_(!is_set("NO_COLOR")) {
+  const char* const term = std::getenv("TERM");
+  const bool dumb = !term || std::string_view(term) == "dumb";
+  mode_ = quiet ? Mode::none : isatty(STDERR_FILENO) && !dumb ? Mode::bar : Mode::lines;
+}
 
 Progress::~Progress() { clear(); }
 
 bool Progress::due() {
-  if (mode_ == ProgressMode::none || clock_seconds() - begin_ < delay_) return false;
-  if (begun_ &&
-      clock_seconds() - shown_ < (mode_ == ProgressMode::bar ? redraw_seconds : line_seconds))
+  if (mode_ == Mode::none || clock_seconds() - begin_ < delay_) return false;
+  if (begun_ && clock_seconds() - shown_ < (mode_ == Mode::bar ? redraw_seconds : line_seconds))
     return false;
   shown_ = clock_seconds();
   begun_ = true;
   return true;
 }
 
-void Progress::show(const std::string& text, double fraction) {
-  if (mode_ == ProgressMode::bar)
+void Progress::write(const std::string& text, double fraction) {
+  if (mode_ == Mode::bar)
     draw(text, fraction);
   else
     print_stderr("{}\n", text);
@@ -78,13 +71,13 @@ void Progress::update(int64_t done, int64_t total, const std::string& details) {
     text += fmt::format("  {} left",
                         duration((clock_seconds() - begin_) * static_cast<double>(total - done) /
                                  static_cast<double>(done - first_)));
-  show(text, total > 0
-                 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
-                 : 0);
+  write(text, total > 0
+                  ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
+                  : 0);
 }
 
 void Progress::pulse() {
-  if (due()) show(fmt::format("{}, {}", what_, duration(clock_seconds() - begin_)), -1);
+  if (due()) write(fmt::format("{}, {}", what_, duration(clock_seconds() - begin_)), -1);
 }
 
 void Progress::draw(const std::string& what, double fraction) {
@@ -105,25 +98,7 @@ void Progress::draw(const std::string& what, double fraction) {
   drawn_ = true;
 }
 
-void Progress::clear() {
-  if (drawn_) write_stderr("\r\x1b[K");
-  drawn_ = false;
-}
-
-void Progress::line(const std::string& text) {
-  if (mode_ == ProgressMode::none) return;
-  clear();
-  print_stderr("{}\n", text);
-}
-
-LiveLines::~LiveLines() { clear(); }
-
-void LiveLines::clear() {
-  if (drawn_ > 0) write_stderr(fmt::format("\r\x1b[{}A\x1b[J", drawn_));
-  drawn_ = 0;
-}
-
-void LiveLines::show(const std::vector<std::string>& lines) {
+void Progress::show(const std::vector<std::string>& lines) {
   if (!is_live()) return;
   lines_ = lines;
   clear();
@@ -131,15 +106,24 @@ void LiveLines::show(const std::vector<std::string>& lines) {
   std::string out;
   // One row stays free for the cursor.
   for (const std::string& each : lines_) {
-    if (drawn_ + 1 >= size.ws_row) break;
+    if (rows_ + 1 >= size.ws_row) break;
     out.append(first_characters(printable(each), size.ws_col - 1u)).append("\n");
-    ++drawn_;
+    ++rows_;
   }
   write_stderr(out);
 }
 
-void LiveLines::line(const std::string& text) {
-  if (mode_ == ProgressMode::none) return;
+void Progress::clear() {
+  if (rows_ > 0)
+    write_stderr(fmt::format("\r\x1b[{}A\x1b[J", rows_));
+  else if (drawn_)
+    write_stderr("\r\x1b[K");
+  rows_ = 0;
+  drawn_ = false;
+}
+
+void Progress::line(const std::string& text) {
+  if (mode_ == Mode::none) return;
   clear();
   print_stderr("{}\n", text);
   if (!lines_.empty()) show(std::vector<std::string>(lines_));

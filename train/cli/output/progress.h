@@ -13,11 +13,8 @@
 
 namespace longhand::cli {
 
-/// How progress is shown on stderr: by a bar on a terminal that can move its cursor; not at all if `quiet`.
-enum class ProgressMode { bar, lines, none };
-ProgressMode progress_mode(bool quiet);
-
-/// A bar on a terminal, redrawn at most ten times a second; lines every few seconds elsewhere.
+/// A bar on a terminal that can move its cursor, redrawn at most ten times a second; lines every few seconds
+/// elsewhere; nothing if `quiet`.
 class Progress {
  public:
   /// `what` names the operation, such as "train" or "evaluate". Nothing is shown in the first `delay`
@@ -31,9 +28,13 @@ class Progress {
   /// Reports that `done` of `total` is complete; `details` adds more, such as the loss. Cheap: may be
   /// called often.
   void update(int64_t done, int64_t total, const std::string& details);
-  /// Writes a permanent line above the bar, unless quiet.
+  /// Several lines in place of the bar, as many as fit, cut to the width of the terminal; nothing elsewhere.
+  void show(const std::vector<std::string>& lines);
+  /// Whether there is a terminal that shows a bar.
+  bool is_live() const { return mode_ == Mode::bar; }
+  /// Writes a permanent line above the bar or the lines, unless quiet.
   void line(const std::string& text);
-  /// Removes the bar until the next update.
+  /// Removes the bar or the lines until the next update.
   void clear();
   /// Like update(), for operations of unknown progress.
   void pulse();
@@ -41,43 +42,21 @@ class Progress {
  private:
   /// Whether the display is due for an update.
   bool due();
-  void show(const std::string& text, double fraction);
+  void write(const std::string& text, double fraction);
   /// A negative fraction means that progress is unknown.
   void draw(const std::string& what, double fraction);
 
-  ProgressMode mode_;
+  enum class Mode { bar, lines, none } mode_;
   std::string what_;
   double delay_;
   bool colour_;
-  bool drawn_ = false;
+  bool drawn_ = false;              // the bar
+  std::vector<std::string> lines_;  // in place of the bar
+  size_t rows_ = 0;                 // of them, drawn
   double begin_ = clock_seconds();
   double shown_ = begin_;
   bool begun_ = false;  // whether something was shown
   int64_t first_ = -1;  // the work already done when the clock started
-};
-
-/// Several lines that are redrawn in place on a terminal, below permanent ones; elsewhere only
-/// permanent ones are written.
-class LiveLines {
- public:
-  explicit LiveLines(bool quiet) : mode_(progress_mode(quiet)) {}
-  /// Removes the lines.
-  ~LiveLines();
-  LiveLines(const LiveLines&) = delete;
-  LiveLines& operator=(const LiveLines&) = delete;
-
-  bool is_live() const { return mode_ == ProgressMode::bar; }
-  /// Replaces the lines shown; as many as fit, cut to the width of the terminal.
-  void show(const std::vector<std::string>& lines);
-  /// Writes a permanent line above them, unless quiet.
-  void line(const std::string& text);
-
- private:
-  void clear();
-
-  ProgressMode mode_;
-  std::vector<std::string> lines_;
-  size_t drawn_ = 0;
 };
 
 /// Shows an operation of unknown progress, and its duration, once it has taken two seconds; from
