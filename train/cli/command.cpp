@@ -208,7 +208,7 @@ CLI::App& Command::subcommand(const std::string& name) {
   return app;
 }
 
-Command Command::command(const std::string& name, std::function<int()> run) {
+Command Command::add_command(const std::string& name, std::function<int()> run) {
   CLI::App& app = subcommand(name);
   app.callback([state = state_, run = std::move(run)] { state->selected = run; });
   return {app, *state_};

@@ -75,14 +75,12 @@ class Command {
  public:
   Command(CLI::App& app, ProgramState& state) : app_(&app), state_(&state) {}
 
-  /// Adds a subcommand, of which help/commands.txt has the text; `run` executes it and returns the exit
-  /// code. It throws errors, which main() converts to a message and an exit code.
-  Command command(const std::string& name, std::function<int()> run);
-  /// The same for a command with arguments of its own: `run` is called with them.
+  /// Adds a subcommand, of which help/commands.txt has the text; run(arguments) executes it and returns the
+  /// exit code. It throws errors, which main() converts to a message and an exit code.
   template <class Arguments, class F>
   std::pair<Command, std::shared_ptr<Arguments>> command(const std::string& name, F run) {
     const auto arguments = std::make_shared<Arguments>();
-    return {command(name, [arguments, run] { return run(*arguments); }), arguments};
+    return {add_command(name, [arguments, run] { return run(*arguments); }), arguments};
   }
   /// Adds a group of subcommands, one of which must be chosen.
   Command group(const std::string& name);
@@ -125,6 +123,7 @@ class Command {
 
  private:
   CLI::App& subcommand(const std::string& name);
+  Command add_command(const std::string& name, std::function<int()> run);
   Argument words_to_set(Common& common);
 
   CLI::App* app_;

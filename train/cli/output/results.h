@@ -20,9 +20,8 @@ struct Shown {
   std::function<train::Table(const train::Table&)> readable = train::with_intervals;
 };
 
-/// Adds to results where they are from, prints them (as text, JSON with --json, or only the
-/// first table with --table), and writes them to
-/// --out. Returns the exit code.
+/// Adds to results where they are from, prints them (as text, as JSON with --json, or only the first table
+/// with --table), and writes them to --out. Returns the exit code.
 int finish(const Common& arguments, train::Results results, const Shown& shown = {});
 
 }  // namespace longhand::cli
