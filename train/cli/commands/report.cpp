@@ -53,7 +53,7 @@ int report(const Arguments& arguments) {
 void add_report(Command& program) {
   auto [c, a] = program.command<Arguments>("report", report);
   c.add("paths", a->paths).required();
-  c.out(a->out, [a](const auto& file) { return train::may_replace(file, format_of(*a)); });
+  c.out(a->out, [a = a](const auto& file) { return train::may_replace(file, format_of(*a)); });
   const Argument json = c.flag("--json", a->json);
   c.flag("--csv", a->csv).excludes(json);
 }
