@@ -57,11 +57,11 @@ TEST_CASE("help prints each option with default, range and meaning") {
 }
 
 TEST_CASE("commands.txt describes only commands and arguments that exist") {
-  // Words, with one space before each.
+  // Words, with one space between them.
   const auto words_of = [](const std::string& text) {
     std::istringstream in(text);
     std::string out;
-    for (std::string word; in >> word;) out += " " + word;
+    for (std::string word; in >> word;) out += (out.empty() ? "" : " ") + word;
     return out;
   };
   const std::string printed = words_of(help({"commands", "--markdown"}));
