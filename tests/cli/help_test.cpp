@@ -56,6 +56,38 @@ TEST_CASE("help prints each option with default, range and meaning") {
   CHECK_THAT(help({"--markdown", "data.mqar"}), Catch::StartsWith("| option | values |"));
 }
 
+TEST_CASE("commands.txt describes only commands and arguments that exist") {
+  // Words, with one space between them.
+  const auto words_of = [](const std::string& text) {
+    std::istringstream in(text);
+    std::string out;
+    for (std::string word; in >> word;) out += (out.empty() ? "" : " ") + word;
+    return out;
+  };
+  const std::string printed = words_of(help({"commands", "--markdown"}));
+  std::istringstream file(read(fs::path(LONGHAND_SOURCE) / "train/cli/help/commands.txt"));
+  int sections = 0, arguments = 0;
+  std::string item;
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("  ") && !item.empty()) {
+      item += line;
+      continue;
+    }
+    if (!item.empty()) {
+      INFO(item);
+      CHECK(printed.find(words_of(item.substr(item.find(": ") + 2))) != std::string::npos);
+      ++arguments;
+    }
+    item = line.starts_with("- ") ? line : "";
+    if (!line.starts_with("# ") || !std::getline(file, line) || line.empty()) continue;
+    INFO(line);
+    CHECK(printed.find(words_of(line)) != std::string::npos);
+    ++sections;
+  }
+  CHECK(sections > 40);
+  CHECK(arguments > 150);
+}
+
 TEST_CASE("help on an unknown topic names the nearest one") {
   const TemporaryDirectory folder;
   for (const auto& [topic, near] : {std::pair{"attention.perfomer", "attention.performer"},

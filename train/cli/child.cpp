@@ -60,7 +60,7 @@ std::string read_file_in_child(const data::RegularFile& file, bool json) {
                                  : fmt::format("ended with code {}", ended.code);
   throw DataError(concat_message(
       path.string(), ": a process that read it with libhdf5 ", reason,
-      ": the file is damaged or malicious, or memory is too short; to see it happen: longhand data "
+      ": the file is damaged or malicious, or memory ran out; to see it happen: longhand data "
       "check hdf5 --in-process ",
       shell_word(path.string())));
 }

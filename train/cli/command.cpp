@@ -1,8 +1,6 @@
 // The command line of the program, built on CLI11.
 #include "longhand/train/cli/command.h"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
@@ -11,7 +9,6 @@
 #include <memory>
 #include <set>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <thread>
 #include <type_traits>
@@ -19,7 +16,6 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/common.h"
@@ -33,22 +29,6 @@ namespace longhand::cli {
 namespace {
 
 constexpr size_t longest_message = 4000;  // bytes: names in files may be of any length
-
-constexpr size_t columns = 100;     // of the help
-constexpr size_t left_column = 30;  // of them, for names
-
-std::string program_footer() {
-  std::string codes, variables;
-  for (const auto& [code, meaning] : exit_code_meanings())
-    codes += (codes.empty() ? "Exit codes: " : "; ") + code + " " + meaning;
-  for (const auto& [name, meaning] : environment_variables())
-    variables += (variables.empty() ? "Environment: " : "; ") + name + " (" + meaning + ")";
-  return wrapped_lines(codes +
-                           ". Output to a closed pipe is dropped; any other failure to write a "
-                           "result is an error.\n" +
-                           variables + ".",
-                       columns);
-}
 
 /// Accepts numbers of type T for which `holds`; the error is "--limit: expected …, got …".
 template <class T, class F>
@@ -107,64 +87,34 @@ void add_plugin_options(CLI::App& app, std::vector<std::string>& plugins) {
   for (CLI::App* const command : subcommands) add_plugin_options(*command, plugins);
 }
 
-/// `above` is the name of the command that it belongs to.
-CommandPage page_of(const CLI::App& app, const std::string& above = "") {
+/// "longhand bench step"
+std::string full_name(const CLI::App& app) {
+  return (app.get_parent() ? full_name(*app.get_parent()) + " " : "") + app.get_name();
+}
+
+/// "bench step"
+std::string name_of(const CLI::App& app) {
+  const std::string name = full_name(app);
+  return name.substr(name.find(' ') + 1);
+}
+
+CommandPage page_of(const CLI::App& app) {
   CommandPage page;
-  page.name = above + (above.empty() ? "" : " ") + app.get_name();
+  page.name = full_name(app);
   page.text = app.get_description();
-  const CLI::App* const parent = app.get_parent();
-  if (!parent || parent->get_footer() != app.get_footer()) page.footer = app.get_footer();
+  page.footer = app.get_footer();
   // Options without a group are hidden: the words after --set.
   for (const CLI::Option* const option :
        app.get_options([](const CLI::Option* each) { return !each->get_group().empty(); }))
     page.arguments.push_back(page_of(*option));
   for (const CLI::App* const command : app.get_subcommands([](const CLI::App*) { return true; }))
-    page.commands.push_back(page_of(*command, page.name));
+    page.commands.push_back(page_of(*command));
   return page;
 }
 
-/// Help in 100 columns, in which positional arguments have the names of their values.
-class HelpFormatter : public CLI::Formatter {
- public:
-  HelpFormatter() { column_width(left_column); }
-
-  std::string make_usage(const CLI::App* app, std::string name) const override {
-    return "Usage: " + name + " " + synopsis(page_of(*app)) + "\n";
-  }
-  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
-    const ArgumentPage page = page_of(*option);
-    if (is_positional) return shown_value(page);
-    std::string names;
-    for (const std::string& name : page.names) names += (names.empty() ? "" : ", ") + name;
-    return names;
-  }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    const ArgumentPage page = page_of(*option);
-    return page.positional || page.value.empty() ? "" : " " + shown_value(page);
-  }
-  std::string make_option_desc(const CLI::Option* option) const override {
-    const ArgumentPage page = page_of(*option);
-    return in_right_column(page.text + (page.required ? " (required)" : ""));
-  }
-  std::string make_subcommand(const CLI::App* command) const override {
-    std::ostringstream out;
-    CLI::detail::format_help(out, command->get_name(), in_right_column(command->get_description()),
-                             left_column);
-    return out.str();
-  }
-
- private:
-  static std::string in_right_column(const std::string& text) {
-    return wrapped_lines(text, columns - left_column);
-  }
-};
-
-std::string help_text(const CLI::App& app, const std::string& name) {
-  // Not app.help(), which is that of the subcommand if one is running.
-  std::string text = app.get_formatter()->make_help(
-      &app, (name.empty() ? "" : name + " ") + app.get_name(), CLI::AppFormatMode::Normal);
-  while (text.ends_with('\n')) text.pop_back();
-  return text + "\n";
+/// The command that was chosen, or the group or the program itself.
+CLI::App& selected_app(CLI::App& app) {
+  return app.get_subcommands().empty() ? app : selected_app(*app.get_subcommands().front());
 }
 
 std::string command_chosen = "version";
@@ -186,11 +136,10 @@ namespace {
 
 /// Reads arguments of the chosen command that are not given from the environment. (CLI11 2.1 would read
 /// those of all commands, and 2.4 would ignore an invalid value.)
-void read_environment(CLI::App& app, const ProgramState& state) {
+void read_environment(CLI::App& selected, const ProgramState& state) {
   std::vector<std::pair<CLI::Option*, std::string>> readable;
   std::set<std::string> given;
-  for (CLI::App* at = &app; at;
-       at = at->get_subcommands().empty() ? nullptr : at->get_subcommands().front())
+  for (CLI::App* at = &selected; at; at = at->get_parent())
     for (CLI::Option* const option : at->get_options())
       if (const auto found = state.environment.find(option); found != state.environment.end()) {
         readable.emplace_back(option, found->second);
@@ -231,12 +180,7 @@ Argument& Argument::not_negative() {
 }
 
 Argument& Argument::repeated() {
-  option_->expected(1)->take_all();
-  return *this;
-}
-
-Argument& Argument::separated_by_commas() {
-  option_->delimiter(',');
+  option_->expected(1)->take_all()->delimiter('\0');
   return *this;
 }
 
@@ -245,34 +189,42 @@ Argument& Argument::excludes(const Argument& other) {
   return *this;
 }
 
+Argument& Argument::also(const std::string& text) {
+  option_->description(option_->get_description() + text);
+  return *this;
+}
+
 Argument& Argument::environment(const std::string& variable) {
-  option_->description(option_->get_description() + " [" + variable + "]");
+  also(" [" + variable + "]");
   state_->environment[option_] = variable;
   return *this;
 }
 
-Command Command::command(const std::string& name, const std::string& text,
-                         std::function<int()> run) {
-  CLI::App& app = *app_->add_subcommand(name, text);
-  app.callback([state = state_, at = &app, run = std::move(run)] {
-    state->selected = [state, at, run] {
-      if (const auto found = state->checks.find(at); found != state->checks.end()) found->second();
-      return run();
-    };
-  });
+CLI::App& Command::subcommand(const std::string& name) {
+  CLI::App& app = *app_->add_subcommand(name);
+  const CommandText& text = text_of_command(name_of(app));
+  app.description(text.line);
+  app.footer(text.footer);
+  return app;
+}
+
+Command Command::add_command(const std::string& name, std::function<int()> run) {
+  CLI::App& app = subcommand(name);
+  app.callback([state = state_, run = std::move(run)] { state->selected = run; });
   return {app, *state_};
 }
 
-Command Command::group(const std::string& name, const std::string& text) {
-  CLI::App& app = *app_->add_subcommand(name, text);
+Command Command::group(const std::string& name) {
+  CLI::App& app = subcommand(name);
   app.require_subcommand(1);
   return {app, *state_};
 }
 
 template <class T>
-Argument Command::add(const std::string& name, T& to, const std::string& value,
-                      const std::string& text) {
+Argument Command::add(const std::string& name, T& to) {
+  const auto& [value, text] = text_of_argument(name_of(*app_), name);
   CLI::Option* const option = app_->add_option(name, to, text)->type_name(value);
+  if (value.ends_with(",...")) option->delimiter(',');
   using One = typename Single<T>::type;
   if constexpr (std::is_same_v<One, uint64_t>)
     option->check(number<One>("an integer of at least 0", [](One) { return true; }));
@@ -283,9 +235,7 @@ Argument Command::add(const std::string& name, T& to, const std::string& value,
   return {option, *state_};
 }
 
-#define LONGHAND_ADD(...)                                                              \
-  template Argument Command::add(const std::string&, __VA_ARGS__&, const std::string&, \
-                                 const std::string&)
+#define LONGHAND_ADD(...) template Argument Command::add(const std::string&, __VA_ARGS__&)
 LONGHAND_ADD(std::string);
 LONGHAND_ADD(int64_t);
 LONGHAND_ADD(double);
@@ -297,15 +247,14 @@ LONGHAND_ADD(std::vector<int64_t>);
 LONGHAND_ADD(std::vector<double>);
 #undef LONGHAND_ADD
 
-Argument Command::flag(const std::string& name, bool& to, const std::string& text) {
-  return {app_->add_flag(name, to, text), *state_};
+Argument Command::flag(const std::string& name, bool& to) {
+  return {app_->add_flag(name, to, text_of_argument(name_of(*app_), name).text), *state_};
 }
 
-Argument Command::out(std::string& to, const std::string& value, const std::string& text,
-                      std::function<bool(const std::filesystem::path&)> is_own) {
+Argument Command::out(std::string& to, std::function<bool(const std::filesystem::path&)> is_own) {
   const auto force = std::make_shared<bool>(false);
-  const Argument argument = add("-o,--out", to, value, text);
-  flag("--force", *force, "Let -o replace a file that this command did not write");
+  const Argument argument = add("-o,--out", to);
+  flag("--force", *force);
   state_->checks[app_] = [&to, force, is_own = std::move(is_own)] {
     std::error_code missing;
     if (to.empty() || !std::filesystem::exists(to, missing)) return;
@@ -350,76 +299,51 @@ void Command::responds_to_signals() {
 
 void Command::runs_on_ranks() { state_->on_ranks.insert(app_); }
 
-void Command::footer(const std::string& text) { app_->footer(wrapped_lines(text, columns)); }
-
-void Command::set(Common& common, const std::string& value, const std::string& text) {
-  app_->add_option("--set", common.set, text)
-      ->type_name(value)
-      ->expected(1)
-      ->take_all()
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-}
-
-void Command::words_to_set(Common& common) {
-  // After those of --set, which come first because that option was added first.
-  app_->add_option_function<std::vector<std::string>>(
-          "assignments",
-          [&common](const std::vector<std::string>& words) {
-            common.set.insert(common.set.end(), words.begin(), words.end());
-          },
-          "Further section.key=value assignments, as with --set")
-      ->type_name("SECTION.KEY=VALUE")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->check([](const std::string& word) {
-        return word.find('=') == std::string::npos
-                   ? "unexpected word \"" + word + "\"; expected section.key=value after --set"
-                   : std::string();
-      })
-      ->group("");
-}
-
-Argument Command::seed(Common& common) {
-  return add("--seed", common.seed, "N", "Seed of all random numbers (0 … 2^63-1)");
-}
-
-void Command::threads() {
-  add("--threads", state_->threads, "N", "Number of threads; results do not depend on it")
-      .positive()
-      .environment("LONGHAND_THREADS");
-}
-
-void Command::quiet(Common& common) {
-  flag("-q,--quiet", common.quiet, "Print only errors and results");
-  state_->quiet.push_back(&common.quiet);
-}
-
-void Command::trust_paths(Common& common) {
-  flag("--trust-paths", common.trust_paths,
-       "Open the files that the checkpoint names, even if config.toml of its run does not name "
-       "them");
-}
-
-void Command::accept_data(Common& common) {
-  flag("--accept-data", common.accept_data,
-       "Use the data as they are, even if their hash is not the one in the checkpoint");
-}
-
-Argument Command::json(bool& to) {
-  return flag("--json", to, "Print only the result, as one JSON object, to stdout");
-}
-
-void Command::common(Common& common, const std::string& names) {
-  std::istringstream in(names);
-  for (std::string name; in >> name;) {
-    if (name == "set") set(common);
-    if (name == "seed") seed(common);
-    if (name == "threads") threads();
-    if (name == "quiet") quiet(common);
-    if (name == "trust_paths") trust_paths(common);
-    if (name == "accept_data") accept_data(common);
-    if (name == "json") json(common.json);
-    if (name == "words") words_to_set(common);
+Argument Command::common(Common& a, const std::string& name) {
+  if (const size_t space = name.find(' '); space != std::string::npos) {
+    common(a, name.substr(0, space));
+    return common(a, name.substr(space + 1));
   }
+  if (name == "run") return add("run", a.run).required();
+  if (name == "checkpoint") return add("--checkpoint", a.checkpoint);
+  if (name == "split") return add("--split", a.split);
+  if (name == "set") return add("--set", a.set).repeated();
+  if (name == "words") return words_to_set(a);
+  if (name == "seed") return add("--seed", a.seed);
+  if (name == "threads")
+    return add("--threads", state_->threads).positive().environment("LONGHAND_THREADS");
+  if (name == "quiet") {
+    state_->quiet.push_back(&a.quiet);
+    return flag("-q,--quiet", a.quiet);
+  }
+  if (name == "json") return flag("--json", a.json);
+  if (name == "trust_paths") return flag("--trust-paths", a.trust_paths);
+  if (name == "accept_data") return flag("--accept-data", a.accept_data);
+  if (name == "results")
+    return out(a.out, [](const std::filesystem::path& file) {
+      return begins_with(file, "{\n \"kind\": \"" + chosen_command() + "\",");
+    });
+  throw Error(concat_message("no argument is named ", name));
+}
+
+Argument Command::words_to_set(Common& common) {
+  // After those of --set, which come first because that option was added first.
+  CLI::Option* const words =
+      app_->add_option_function<std::vector<std::string>>(
+              "assignments",
+              [&common](const std::vector<std::string>& given) {
+                common.set.insert(common.set.end(), given.begin(), given.end());
+              },
+              "Further section.key=value assignments, as with --set")
+          ->type_name("SECTION.KEY=VALUE")
+          ->take_all()
+          ->check([](const std::string& word) {
+            return word.find('=') == std::string::npos
+                       ? "unexpected word \"" + word + "\"; expected section.key=value after --set"
+                       : std::string();
+          })
+          ->group("");
+  return {words, *state_};
 }
 
 int fail(const std::string& message, int code) {
@@ -462,31 +386,15 @@ const std::string& chosen_command() { return command_chosen; }
 
 CommandPage Command::page() const { return page_of(*app_); }
 
-std::string Command::help_of(const std::vector<std::string>& words) const {
-  const CLI::App* at = app_;
-  std::string above;
-  for (const std::string& word : words) {
-    above += (above.empty() ? "" : " ") + at->get_name();
-    const auto found =
-        at->get_subcommands([&](const CLI::App* each) { return each->get_name() == word; });
-    if (found.empty()) return "";
-    at = found.front();
-  }
-  return help_text(*at, above);
-}
-
 int run_program(int argc, char** argv) {
-  CLI::App app{"Longhand trains long-sequence Transformers with efficient attention on CPUs"};
-  app.name("longhand");
-  app.formatter(std::make_shared<HelpFormatter>());
+  CLI::App app{text_of_command("longhand").line, "longhand"};
   app.require_subcommand(0, 1);
-  app.footer(program_footer());
-  bool version = false, json = false;
-  app.add_flag("--version", version, "Print the version and the compute backend");
-  app.add_flag("--json", json, "With --version: print as JSON");
   ProgramState chosen;
   Command program(app, chosen);
-  program.threads();
+  bool version = false;
+  Common common;
+  program.flag("--version", version);
+  program.common(common, "json threads");
 #define COMMAND(name) add_##name(program);
 #include "longhand/train/cli/commands.def"
 #undef COMMAND
@@ -499,34 +407,19 @@ int run_program(int argc, char** argv) {
       print_stdout("{}{}{}\n", word, text.empty() ? "" : "\t", text);
     return success;
   }
-  const auto selected_app = [&] {
-    const CLI::App* at = &app;
-    while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
-    return at;
-  };
-  const auto path = [&] {
-    std::string names = app.get_name();
-    for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
-      at = at->get_subcommands().front();
-      names += " " + at->get_name();
-    }
-    return names;
-  };
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const CLI::App* at = selected_app();
-    const std::string names = path();
-    const size_t space = names.find_last_of(' ');
-    print_stdout("{}", help_text(*at, space == std::string::npos ? "" : names.substr(0, space)));
+    print_stdout("{}", help_text(page_of(selected_app(app))));
     return success;
   } catch (const CLI::ParseError& error) {
     std::string message = wrong_word(program.page(), words);
     if (message.empty()) message = error.what();
     if (message.starts_with(": ")) message.erase(0, 2);  // of an argument without a name
-    return fail(message + " (see " + path() + " --help)", usage_error);
+    return fail(message + " (see " + full_name(selected_app(app)) + " --help)", usage_error);
   }
-  read_environment(app, chosen);
+  CLI::App& selected = selected_app(app);
+  read_environment(selected, chosen);
   if (!chosen.responds_to_signals) train::SignalRequests::decline();
   const bool quiet =
       (launcher() && launcher()->rank() > 0) ||
@@ -535,14 +428,16 @@ int run_program(int argc, char** argv) {
     use_threads(*chosen.threads, quiet);
   else if (launcher() && threads_given() > 0)
     set_threads(std::min(threads(), threads_given()));
-  if (chosen.selected) command_chosen = path().substr(app.get_name().size() + 1);
-  if (version) return print_version(json);
+  if (chosen.selected) command_chosen = name_of(selected);
+  if (version) return print_version(common.json);
   read_files_in_child_first();
   if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);
   load_plugins(chosen.plugins);
-  const bool runs_on_ranks = chosen.on_ranks.contains(selected_app());
+  const bool runs_on_ranks = chosen.on_ranks.contains(&selected);
   check_ranks(command_chosen, runs_on_ranks);
   if (runs_on_ranks) connect_ranks();
+  if (const auto found = chosen.checks.find(&selected); found != chosen.checks.end())
+    found->second();
   return chosen.selected();
 }
 

@@ -8,10 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "longhand/train/cli/help/page.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace CLI {
 class App;
@@ -30,13 +30,16 @@ enum ExitCode : int {
   stopped = 75,     // by a signal, and saved: train --resume continues
 };
 
-/// Flags common to most subcommands.
+/// Arguments that several subcommands have, which Command::common() adds. Those of a command derive from it.
 struct Common {
+  std::string run, checkpoint = "best", split = "test";
   std::vector<std::string> set;  // section.key=value
   std::optional<uint64_t> seed;
+  std::string out;    // a file to write
+  std::string table;  // a format of to_format(): only a table is printed
   bool quiet = false;
   bool json = false;
-  bool trust_paths = false;
+  bool trust_paths = false;  // see train::SavedModel::check_paths()
   bool accept_data = false;
 };
 
@@ -54,10 +57,10 @@ class Argument {
   Argument& not_negative();
   /// May be given several times, with one value each.
   Argument& repeated();
-  /// Takes a comma-separated list of values.
-  Argument& separated_by_commas();
   /// Cannot be combined with `other`.
   Argument& excludes(const Argument& other);
+  /// Adds to its text.
+  Argument& also(const std::string& text);
   /// Read from an environment variable if the command line does not give it.
   Argument& environment(const std::string& variable);
 
@@ -72,60 +75,57 @@ class Command {
  public:
   Command(CLI::App& app, ProgramState& state) : app_(&app), state_(&state) {}
 
-  /// Adds a subcommand; `run` executes it and returns the exit code. It throws errors, which main()
-  /// converts to a message and an exit code.
-  Command command(const std::string& name, const std::string& text, std::function<int()> run);
+  /// Adds a subcommand, of which help/commands.txt has the text; run(arguments) executes it and returns the
+  /// exit code. It throws errors, which main() converts to a message and an exit code.
+  template <class Arguments, class F>
+  std::pair<Command, std::shared_ptr<Arguments>> command(const std::string& name, F run) {
+    const auto arguments = std::make_shared<Arguments>();
+    return {add_command(name, [arguments, run] { return run(*arguments); }), arguments};
+  }
   /// Adds a group of subcommands, one of which must be chosen.
-  Command group(const std::string& name, const std::string& text);
+  Command group(const std::string& name);
 
-  /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run".
-  /// `value` is the name of its value in the help. T is std::string, int64_t, double, std::optional of
-  /// int64_t, uint64_t or double, or a std::vector of std::string, int64_t or double.
+  /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run", of which
+  /// help/commands.txt has the text and the name of the value. T is std::string, int64_t, double,
+  /// std::optional of int64_t, uint64_t or double, or a std::vector of std::string, int64_t or double; if
+  /// the name of the value ends with ",...", values are separated by commas.
   template <class T>
-  Argument add(const std::string& name, T& to, const std::string& value, const std::string& text);
+  Argument add(const std::string& name, T& to);
   /// Adds a flag without a value.
-  Argument flag(const std::string& name, bool& to, const std::string& text);
+  Argument flag(const std::string& name, bool& to);
   /// Adds -o, --out, for a file to write, and --force. Before the command does anything, it is refused if the
   /// file exists and `is_own` does not hold for it, which says whether this command wrote it; --force
   /// replaces any file.
-  Argument out(std::string& to, const std::string& value, const std::string& text,
-               std::function<bool(const std::filesystem::path&)> is_own);
+  Argument out(std::string& to, std::function<bool(const std::filesystem::path&)> is_own);
   /// The command responds to train::SignalRequests. Others are ended by signals as usual.
   void responds_to_signals();
   /// The command runs on several processes with longhand-mpi, which refuses all others.
   void runs_on_ranks();
-  /// Adds text below the help.
-  void footer(const std::string& text);
 
-  /// Adds --set. Words after the positional arguments count as assignments too, so that
-  /// `--set a.b=1 c.d=2` works: call words_to_set() after adding the positional ones.
-  void set(Common& common, const std::string& value = "SECTION.KEY=VALUE",
-           const std::string& text =
-               "Override an option of the file, such as attention.type=performer; may be repeated");
-  void words_to_set(Common& common);
-  /// --seed
-  Argument seed(Common& common);
-  /// --threads
-  void threads();
-  /// -q, --quiet
-  void quiet(Common& common);
-  /// --trust-paths, for commands that read the data that a checkpoint names; see
-  /// train::SavedModel::check_paths().
-  void trust_paths(Common& common);
-  /// --accept-data, for commands that compare data with the hashes in a checkpoint.
-  void accept_data(Common& common);
-  /// --json; the command then prints one object, see output/answer.h.
-  Argument json(bool& to);
-  /// Several of these, in this order: "set seed threads quiet json words". The last is words_to_set().
-  void common(Common& common, const std::string& names);
+  /// Adds the arguments of Common with these names, in this order, and returns the last one:
+  ///
+  ///     run          the directory of a run, required
+  ///     checkpoint   --checkpoint, of a run
+  ///     split        --split
+  ///     set          --set
+  ///     words        words after the positional arguments, which count as assignments too, so that
+  ///                  `--set a.b=1 c.d=2` works: after the positional ones
+  ///     seed, threads, quiet, json
+  ///     trust_paths  for commands that read the data that a checkpoint names
+  ///     accept_data  for commands that compare data with the hashes in a checkpoint
+  ///     results      -o, for a command that gives Results
+  ///
+  /// With --json a command prints one object, see output/answer.h.
+  Argument common(Common& common, const std::string& names);
 
   /// The command and those below it, as documentation shows them.
   CommandPage page() const;
-  /// The help of the subcommand that these words name, such as {"bench", "step"}; empty if there is
-  /// none.
-  std::string help_of(const std::vector<std::string>& words) const;
 
  private:
+  CLI::App& subcommand(const std::string& name);
+  Command add_command(const std::string& name, std::function<int()> run);
+  Argument words_to_set(Common& common);
+
   CLI::App* app_;
   ProgramState* state_;
 };

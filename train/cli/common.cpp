@@ -6,13 +6,13 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
+#include "longhand/data/file.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/output/progress.h"
 #include "longhand/train/cli/ranks.h"
-#include "longhand/train/config/experiment.h"
-#include "longhand/train/results/table.h"
+#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::cli {
 
@@ -51,6 +51,13 @@ void print_json(const Json& result) {
   print_stdout("{}\n", out);
 }
 
+void write_or_print(const std::string& file, const std::string& text) {
+  if (file.empty())
+    print_stdout("{}", text);
+  else
+    data::write_file_durably(file, text);
+}
+
 std::string shell_word(const std::string& word) {
   constexpr const char* plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=-,:+@%";
@@ -61,6 +68,12 @@ std::string shell_word(const std::string& word) {
     out.push_back(c);
   }
   out.push_back('\'');
+  return out;
+}
+
+std::string set_flags(const Common& common) {
+  std::string out;
+  for (const std::string& assignment : common.set) out += " --set " + shell_word(assignment);
   return out;
 }
 
@@ -96,11 +109,23 @@ void apply_to_data(const Common& common, train::Config& config) {
     config.assign("data", "seed", OptionValue(seed->value), std::string(seed->where));
 }
 
+train::SavedModel load_run(const Common& common, const std::string& run) {
+  train::SavedModel saved = train::load_model(run, common.checkpoint);
+  check_finite(saved.checkpoint, saved.file);
+  saved.accept_data = common.accept_data;
+  return saved;
+}
+
+std::unique_ptr<train::Experiment> prepare(const Common& common, const train::Config& config,
+                                           bool quiet) {
+  const Waiting waiting(quiet, "preparing data and model");
+  return std::make_unique<train::Experiment>(config, data::Splits::only(common.split));
+}
+
 void report_ignored(const std::vector<std::string>& ignored, bool quiet) {
-  std::string names;
-  for (const std::string& name : ignored) names += (names.empty() ? "" : ", ") + name;
-  if (!names.empty() && !quiet)
-    print_stderr("longhand: ignored, because they do not apply here: {}\n", names);
+  if (!ignored.empty() && !quiet)
+    print_stderr("longhand: ignored, because they do not apply here: {}\n",
+                 fmt::join(ignored, ", "));
 }
 
 }  // namespace longhand::cli

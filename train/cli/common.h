@@ -1,13 +1,16 @@
 // Functions shared by several subcommands.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "longhand/train/cli/command.h"
 #include "longhand/train/config/config.h"
+#include "longhand/train/config/experiment.h"
 #include "longhand/train/results/json.h"
 #include "longhand/train/results/table.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 
@@ -23,8 +26,13 @@ std::string bounded(const std::string& text, size_t longest);
 /// "date" and "version" (of Longhand), as in train::Results. Bytes that are not valid UTF-8 are replaced.
 void print_json(const Json& result);
 
+/// Writes text to a file, or prints it if the name is empty.
+void write_or_print(const std::string& file, const std::string& text);
+
 /// A word of a command line, quoted if a shell would not take it as it is.
 std::string shell_word(const std::string& word);
+/// " --set A.B=C" for each assignment, to repeat a command.
+std::string set_flags(const Common& common);
 /// The command line of this process, for a shell.
 std::string command_line();
 
@@ -37,6 +45,12 @@ void apply(const Common& common, train::Config& config);
 /// The same for a command that trains nothing: the seed is that of the data, unless data.seed is given.
 void apply_to_data(const Common& common, train::Config& config);
 
+/// The checkpoint of a run, for its evaluation. Throws DivergedError if its weights are not finite: their
+/// metrics would mean nothing.
+train::SavedModel load_run(const Common& common, const std::string& run);
+/// The data of --split and the model of a configuration; what goes on is shown unless `quiet`.
+std::unique_ptr<train::Experiment> prepare(const Common& common, const train::Config& config,
+                                           bool quiet);
 /// Lists on stderr the options of the file that were ignored because the command line chose a type
 /// different from that of the file.
 void report_ignored(const std::vector<std::string>& ignored, bool quiet);

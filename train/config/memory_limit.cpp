@@ -253,8 +253,8 @@ class Excess {
       const auto of_size = [&](int64_t sequences) {
         MemoryRequest out = request_;
         TrainerOptions& options = out.train.trainer;
-        const int64_t in_parts = options.shards * sequences;
-        options.micro_batches = (batch_size() + in_parts - 1) / in_parts;
+        const int64_t in_parts = options.step.shards * sequences;
+        options.step.micro_batches = (batch_size() + in_parts - 1) / in_parts;
         if (with_evaluation)
           options.eval_batch_size = std::min(eval_batch_size(), out.micro_batch_size());
         return out;
@@ -262,7 +262,7 @@ class Excess {
       const int64_t most = largest(1, size, [&](int64_t n) { return fits(of_size(n)); });
       if (most == 0) continue;
       const TrainerOptions options = of_size(most).train.trainer;
-      return concat_message("train.micro_batches = ", count_text(number(options.micro_batches)),
+      return concat_message("train.micro_batches = ", count_text(number(options.step.micro_batches)),
                             with_evaluation ? " with train.eval_batch_size = " +
                                                   count_text(number(options.eval_batch_size))
                                             : "");

@@ -1,22 +1,11 @@
 // longhand ablate: compares configurations, by means of train/lab.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <filesystem>
 #include <map>
-#include <memory>
-#include <optional>
 #include <set>
 
-#include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/lab/estimate.h"
 #include "longhand/train/lab/merge.h"
@@ -43,16 +32,13 @@ void fields(Is<VariantEstimate> auto& e, auto& f) {
 namespace longhand::cli {
 namespace {
 
-namespace fs = std::filesystem;
 struct Arguments : Common {
-  std::string sweep;  // the sweep file; with --table, the directory of a sweep
-  std::string out;
+  std::string sweep;   // the sweep file; with --table, the directory of a sweep
   std::string status;  // a directory
-  std::string table;   // a format
   std::string shard = "1/1";
   std::vector<std::string> merge;  // directories
-  int64_t jobs = 1, max_failures = 0;
-  std::optional<int64_t> threads, cell_timeout;
+  std::optional<int64_t> threads;
+  train::RunnerOptions runner;
   bool dry_run = false, verify = false, repair = false;
 };
 
@@ -93,7 +79,7 @@ Opened open_directory(const fs::path& directory) {
 }
 
 int64_t threads_of_a_cell(const Arguments& a) {
-  return a.threads.value_or(std::max<int64_t>(1, threads() / a.jobs));
+  return a.threads.value_or(std::max<int64_t>(1, threads() / a.runner.jobs));
 }
 
 /// "2/4": the second of four shards.
@@ -107,10 +93,8 @@ train::Shard read_shard(const std::string& text) {
 }
 
 std::string command_of(const Arguments& a) {
-  std::string text =
-      "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out) + plugin_flags();
-  for (const std::string& assignment : a.set) text += " --set " + shell_word(assignment);
-  return text;
+  return "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out) + plugin_flags() +
+         set_flags(a);
 }
 
 // ---- progress
@@ -164,6 +148,11 @@ train::Table variants_to_read(const train::Results& results, const train::Grid& 
   }));
 }
 
+std::string text_of(const train::Results& results, const train::Grid& grid) {
+  return to_text(variants_to_read(results, grid)) + "\n" + wrapped_lines(results.summary, 100) +
+         "\n";
+}
+
 train::Results results_of(const Opened& opened, const fs::path& directory,
                           const std::string& command) {
   return sweep_results(opened.sweep, opened.grid, opened.states, directory, command);
@@ -176,9 +165,11 @@ int print_table(const Arguments& a) {
                      "ablate --table md DIR");
   const Opened opened = open_directory(a.sweep);
   const train::Results results = results_of(opened, a.sweep, "");
-  const train::Table table = variants_to_read(results, opened.grid);
-  print_stdout("{}", to_format(a.table, results.table("variants"), table));
-  if (a.table == "text") print_stdout("\n{}\n", wrapped_lines(results.summary, 100));
+  if (a.table == "text")
+    print_stdout("{}", text_of(results, opened.grid));
+  else
+    print_stdout("{}", to_format(a.table, results.table("variants"),
+                                 variants_to_read(results, opened.grid)));
   return success;
 }
 
@@ -193,9 +184,9 @@ int print_status(const Arguments& a) {
   std::map<std::string, int64_t> by_status;
   for (const auto& row : cells.rows)
     ++by_status[std::get<std::string>(row[cells.column("status")])];
-  std::string text;
+  std::vector<std::string> counted;
   for (const auto& [status, number] : by_status)
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", number, status);
+    counted.push_back(fmt::format("{} {}", number, status));
   // Label, seed and state; the other columns are in cells.csv.
   train::Table out{.name = "status", .title = "", .columns = {}};
   for (const char* const name : {"cell", "variant", "trial", "seed", "phase", "status", "step",
@@ -208,7 +199,7 @@ int print_status(const Arguments& a) {
     out.rows.resize(cells.rows.size());
     for (size_t i = 0; i < cells.rows.size(); ++i) out.rows[i].push_back(cells.rows[i][index]);
   }
-  print_stdout("{}{}\n", to_text(without_empty_columns(out)), text);
+  print_stdout("{}{}\n", to_text(without_empty_columns(out)), fmt::join(counted, ", "));
   return success;
 }
 
@@ -217,7 +208,7 @@ int print_status(const Arguments& a) {
 int print_verification(const Arguments& a) {
   const fs::path directory = a.out.empty() ? a.sweep : a.out;
   Opened opened = open_directory(directory);
-  Progress progress(Progress::mode_for_stderr(a.quiet), "verify");
+  Progress progress(a.quiet, "verify");
   const train::SignalRequests signals;
   const train::Verification found =
       verify(opened.grid, directory,
@@ -236,18 +227,17 @@ int print_verification(const Arguments& a) {
   out.add("cells", found.cells)
       .add("differences", differences)
       .add("results", Json::parse(to_json(results)))
-      .table(variants_to_read(results, opened.grid))
-      .literal("\n" + wrapped_lines(results.summary, 100) + "\n");
+      .literal(text_of(results, opened.grid));
   for (const std::string& each : differences) out.literal("differs: " + one_line(each) + "\n");
   return out.text("{cells} cells evaluated from their checkpoints, ")
-      .literal(fmt::format("{} differences\n", differences.size()))
+      .print("{} differences\n", differences.size())
       .end(whole ? success : failure);
 }
 
 // ---- running
 
 int print_estimate(const Arguments& a, const Opened& opened) {
-  Progress progress(Progress::mode_for_stderr(a.quiet), "measuring");
+  Progress progress(a.quiet, "measuring");
   const train::SignalRequests signals;
   const std::vector<train::VariantEstimate> estimates =
       estimate(opened.sweep, opened.grid, opened.states,
@@ -257,29 +247,25 @@ int print_estimate(const Arguments& a, const Opened& opened) {
                 .should_stop = [&] { return signals.stop(); }});
   progress.clear();
   if (signals.stop()) return stopped;
-  train::Table table{.name = "estimate",
-                     .title = "",
-                     .columns = {{"variant", ""},
-                                 {"cells", ""},
-                                 {"left", "to run"},
-                                 {"ms", "ms a step", 3},
-                                 {"memory", "memory (MiB)"},
-                                 {"time", ""},
-                                 {"failure", ""}}};
+  train::Table table{.name = "estimate", .columns = {}};
   for (const train::VariantEstimate& each : estimates) {
     const bool ok = each.failure.empty();
-    table.rows.push_back(
-        {each.label, each.cells, each.cells_left,
-         ok ? train::Cell{1000 * each.step_seconds} : train::Cell{}, each.peak_memory >> 20,
-         ok ? train::Cell{duration(each.seconds_left)} : train::Cell{}, each.failure});
+    add_row(table, {},
+            {{"variant", each.label},
+             {"cells", each.cells},
+             {"left", each.cells_left, "to run"},
+             {"ms", ok ? train::Cell{1000 * each.step_seconds} : train::Cell{}, "ms a step", 3},
+             {"memory", each.peak_memory >> 20, "memory (MiB)"},
+             {"time", ok ? train::Cell{duration(each.seconds_left)} : train::Cell{}},
+             {"failure", each.failure}});
   }
-  const train::SweepEstimate all = train::add_up(estimates, a.jobs);
+  const train::SweepEstimate all = train::add_up(estimates, a.runner.jobs);
   const int64_t available = train::available_memory();
   const bool enough = available <= 0 || all.memory <= available;
   return Answer(a.json)
       .add("cells", all.cells)
       .add("cells_left", all.cells_left)
-      .add("jobs", a.jobs)
+      .add("jobs", a.runner.jobs)
       .add("seconds_left", all.seconds)
       .add("memory_bytes", all.memory)
       .add("available_bytes", available)
@@ -288,7 +274,7 @@ int print_estimate(const Arguments& a, const Opened& opened) {
       .text("{cells} cells, {cells_left} to run: about ")
       .literal(duration(all.seconds))
       .text("; jobs: {jobs}, threads of each: ")
-      .literal(fmt::format("{}\n", threads_of_a_cell(a)))
+      .print("{}\n", threads_of_a_cell(a))
       .text("memory: up to {memory_bytes:MiB} MiB at a time, {available_bytes:MiB} MiB available")
       .literal(enough ? "\n" : ": too little; expected fewer --jobs\n")
       .end(all.failed > 0 || !enough ? failure : success);
@@ -303,16 +289,13 @@ int exit_code(const train::SweepOutcome& outcome) {
 
 int run(const Arguments& a, Opened& opened) {
   const fs::path directory = a.out;
-  train::RunnerOptions options;
+  train::RunnerOptions options = a.runner;
   options.shard = read_shard(a.shard);
-  options.jobs = a.jobs;
   options.threads = threads_of_a_cell(a);
-  options.max_failures = a.max_failures;
-  options.cell_timeout = static_cast<double>(a.cell_timeout.value_or(0));
   const auto presence = train::Claim::share(directory);
   data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
 
-  LiveLines display(Progress::mode_for_stderr(a.quiet));
+  Progress display(a.quiet, "ablate");
   bool all_merged = true;
   const auto merged = merge_cells(opened.grid, {a.merge.begin(), a.merge.end()}, directory);
   for (size_t i = 0; i < merged.size(); ++i) {
@@ -365,7 +348,7 @@ int run(const Arguments& a, Opened& opened) {
       display.line(fmt::format("longhand: warning: {}", unwritten.what()));
     }
     const std::string text = describe(opened.sweep, cell);
-    const bool plain = display.mode() == Progress::Mode::lines;
+    const bool plain = !display.is_live();
     display.line(plain ? fmt::format("{}  ({})", text, counts(now)) : text);
   };
   const train::SweepOutcome outcome = run_sweep(opened.sweep, opened.grid, directory, options);
@@ -416,66 +399,24 @@ int ablate(Arguments a) {
 }  // namespace
 
 void add_ablate(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("ablate", "Compare configurations: train every cell of a sweep",
-                              [a] { return ablate(*a); });
+  auto [c, a] = program.command<Arguments>("ablate", ablate);
   c.responds_to_signals();
-  c.add("sweep", a->sweep, "SWEEP.toml",
-        "The sweep: a base configuration, axes and seeds; or the directory of one, to continue it, "
-        "and with --table, --verify and --repair");
-  c.add("--out", a->out, "DIR",
-        "Directory of the sweep; finished cells in it are skipped, others continue");
-  c.add("--jobs", a->jobs, "N", "Cells side by side [1]").positive();
-  c.add("--threads", a->threads, "N", "Threads of each cell [cores / jobs]").positive();
-  c.add("--shard", a->shard, "I/N",
-        "Run only the I-th of N parts of the cells; with [search], of the variants [1/1]");
-  c.add("--merge", a->merge, "DIR,...",
-        "First take over the cells that have ended in these directories, such as those of other "
-        "machines, which ran other shards")
-      .separated_by_commas();
-  c.add("--max-failures", a->max_failures, "N", "Start no more cells after N failures [any number]")
-      .positive();
-  c.add("--cell-timeout", a->cell_timeout, "SECONDS",
-        "Stop a cell that writes neither metrics nor progress for so long; it fails, and the next "
-        "call continues it [no limit]")
-      .positive();
-  const Argument verify = c.flag(
-      "--verify", a->verify,
-      "Compare the files of the sweep in DIR with their digests, and its scores with those that "
-      "the checkpoints give");
-  c.flag("--repair", a->repair,
-         "First set aside the files of damaged cells, which are evaluated or trained again")
-      .excludes(verify);
-  c.flag("--dry-run", a->dry_run,
-         "Measure a few steps of each variant, and print cells, time and memory");
-  c.add("--status", a->status, "DIR", "Print the state of every cell of the sweep in DIR");
-  const Argument table = c.add("--table", a->table, "FORMAT",
-                               "Print the results of the sweep in DIR: md, csv, tex or text");
+  c.add("sweep", a->sweep);
+  c.add("--out", a->out);
+  c.add("--jobs", a->runner.jobs).positive();
+  c.add("--threads", a->threads).positive();
+  c.add("--shard", a->shard);
+  c.add("--merge", a->merge);
+  c.add("--max-failures", a->runner.max_failures).positive();
+  c.add("--cell-timeout", a->runner.cell_timeout).positive();
+  const Argument verify = c.flag("--verify", a->verify);
+  c.flag("--repair", a->repair).excludes(verify);
+  c.flag("--dry-run", a->dry_run);
+  c.add("--status", a->status);
+  const Argument table = c.add("--table", a->table);
   c.common(*a, "set quiet");
-  c.json(a->json).excludes(table);
-  c.words_to_set(*a);
-  c.footer(
-      "Each cell is a process of its own, in DIR/cells/HASH, a run directory named by the hash of "
-      "its effective configuration: a second call skips finished cells, resumes interrupted ones "
-      "from their checkpoint and tries failed ones again (but not diverged ones). SIGINT and "
-      "SIGTERM stop all cells, which save, and exit with 75. Several calls may share one DIR, as "
-      "the tasks of a job array do: examples/slurm/ablate.sbatch.\n"
-      "Results: DIR/results.json, results.csv and cells.csv. Exit codes: 1 if cells failed, 4 if "
-      "cells diverged.\n"
-      "A sweep file, of which only an [[axis]] is required (see also train/README.md):\n"
-      "  [sweep]\n"
-      "  base = \"mqar.toml\"              # or sections [model] ... in this file\n"
-      "  seeds = 3\n"
-      "  baseline = { attention.type = \"softmax\" }\n"
-      "  [[axis]]\n"
-      "  attention.type = [\"softmax\", \"linformer\"]\n"
-      "  [[axis]]                         # of some variants only\n"
-      "  when = { attention.type = \"linformer\" }\n"
-      "  attention.k = { from = 8, to = 64, factor = 2 }\n"
-      "  [search]                         # for each variant, on the validation split\n"
-      "  optimizer.lr = { log_uniform = [1e-4, 1e-2], count = 5 }\n"
-      "Example: longhand ablate examples/sweeps/variants.toml --out runs/variants --jobs 2\n"
-      "         longhand ablate --table md runs/variants");
+  c.common(*a, "json").excludes(table);
+  c.common(*a, "words");
 }
 
 }  // namespace longhand::cli

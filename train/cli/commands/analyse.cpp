@@ -1,59 +1,200 @@
 // longhand analyse: what a variant loses against exact attention, and what it saves.
-#include "longhand/train/cli/commands/analyse.h"
+#include "longhand/train/analyse/analyse.h"
+#include "longhand/train/cli/commands/commands.h"
+#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::cli {
+namespace {
 
-void add_common(Command& command, ResultsArguments& arguments) {
-  add_out(command, arguments);
-  command.seed(arguments);
-  command.threads();
-  command.quiet(arguments);
-  command.json(arguments.json);
+namespace analyse = train::analyse;
+
+template <class Options>
+struct Arguments : Common {
+  Options options;
+};
+
+/// Gives the results of make(on_progress), while progress is shown.
+template <class F>
+auto with_progress(const Common& a, F make) {
+  Progress progress(a.quiet || a.json, chosen_command(), 2);
+  return make([&](int64_t done, int64_t all, const std::string& next) {
+    progress.update(done, all, next);
+  });
 }
 
-void add_source(Command& command, RunArguments& a, analyse::SourceOptions& options,
-                const std::string& lengths, const std::string& norms) {
-  command.add("--run", a.run, "DIR",
-              "Analyse the queries, keys and values of this run or checkpoint [random ones]");
-  command.add("--checkpoint", a.checkpoint, "NAME", "best, last or another one of the run [best]");
-  command.trust_paths(a);
-  command.add("--split", a.split, "SPLIT", "Data of the run: train, validation or test [test]");
-  command
-      .add("--length", options.length, "N,...",
-           "Tokens; sequences of a run are cut to them [" + lengths + "]")
-      .separated_by_commas()
-      .positive();
-  command.add("--count", options.count, "N", "Sequences of the run, or random inputs [4]")
-      .positive();
-  command
-      .add("--norm", options.norm, "X,...",
-           "Root mean square norms of random queries and keys, whose entries are N(0, X^2 / D) [" +
-               norms + "]")
-      .separated_by_commas()
-      .not_negative();
-  command.add("--head-dim", options.dim, "D", "Head dimension of random inputs [32]").positive();
-  command.add("--correlation", options.correlation, "C",
-              "Correlation of neighbouring tokens of random inputs, 0 <= C < 1 [0]");
-  command.flag("--causal", options.causal, "Causal attention on random inputs");
+// ---- analyses of queries, keys and values: random ones, or those of a run
+
+analyse::LoadedRun load_run(const Common& a) {
+  const Waiting waiting(a.quiet || a.json, "preparing data and model");
+  return analyse::load_run(a.run, a.checkpoint, a.split, a.trust_paths);
 }
 
-std::optional<analyse::LoadedRun> load_run(const RunArguments& arguments) {
-  if (arguments.run.empty()) return std::nullopt;
-  const Waiting waiting(arguments.progress(), "preparing data and model");
-  return analyse::load_run(arguments.run, arguments.checkpoint, arguments.split,
-                           arguments.trust_paths);
+template <class Options>
+using Analysis = train::Results(const Options&, const analyse::LoadedRun*,
+                                const analyse::OnProgress&);
+
+template <class Options>
+int analyse_source(const Arguments<Options>& a, Analysis<Options> make, const Shown& shown = {}) {
+  Options options = a.options;
+  options.seed = seed_or_default(a);
+  std::optional<analyse::LoadedRun> run;
+  if (!a.run.empty()) run = load_run(a);
+  return finish(a,
+                with_progress(a,
+                              [&](const analyse::OnProgress& on_progress) {
+                                return make(options, run ? &*run : nullptr, on_progress);
+                              }),
+                shown);
 }
+
+/// Adds the flags of the inputs.
+void add_source(Command& c, Common& a, analyse::SourceOptions& options) {
+  c.add("--run", a.run);
+  c.common(a, "checkpoint trust_paths split");
+  c.add("--length", options.length).positive();
+  c.add("--count", options.count).positive();
+  c.add("--norm", options.norm).not_negative();
+  c.add("--head-dim", options.dim).positive();
+  c.add("--correlation", options.correlation);
+  c.flag("--causal", options.causal);
+  c.common(a, "results seed threads quiet json");
+}
+
+void add_error(Command& group) {
+  auto [c, a] = group.command<Arguments<analyse::ErrorOptions>>(
+      "error", [](const auto& given) { return analyse_source(given, analyse::error); });
+  c.add("--attention", a->options.attention).repeated();
+  c.add("--sizes", a->options.sizes).positive();
+  c.add("--draws", a->options.draws).positive();
+  c.add("--landmarks", a->options.landmarks).positive();
+  c.add("--steps", a->options.steps).positive();
+  add_source(c, *a, a->options);
+}
+
+void add_spectrum(Command& group) {
+  auto [c, a] = group.command<Arguments<analyse::SourceOptions>>("spectrum", [](const auto& given) {
+    return analyse_source(given, analyse::spectrum, {.hidden = {"spectrum"}});
+  });
+  add_source(c, *a, a->options);
+}
+
+void add_kernel(Command& group) {
+  auto [c, a] = group.command<Arguments<analyse::KernelOptions>>("kernel", [](const auto& given) {
+    analyse::check_kernel(given.options);
+    return analyse_source(given, analyse::kernel);
+  });
+  c.add("--kernel", a->options.kernel);
+  c.add("--sizes", a->options.kernels.sizes).positive();
+  c.add("--draws", a->options.kernels.draws).positive();
+  c.add("--ensemble", a->options.kernels.ensemble).positive();
+  c.flag("--keys", a->options.keys);
+  add_source(c, *a, a->options);
+}
+
+// ---- others
+
+int landmarks(const Arguments<attention::analysis::LandmarkOptions>& a) {
+  attention::analysis::LandmarkOptions options = a.options;
+  options.seed = seed_or_default(a);
+  const train::Results results = [&] {
+    const Waiting waiting(a.quiet || a.json, "analyse landmarks");
+    return analyse::landmarks(options);
+  }();
+  return finish(a, results);
+}
+
+void add_landmarks(Command& group) {
+  auto [c, a] =
+      group.command<Arguments<attention::analysis::LandmarkOptions>>("landmarks", landmarks);
+  c.add("--tokens", a->options.tokens).positive();
+  c.add("--head-dim", a->options.dim).positive();
+  c.add("--landmarks", a->options.landmarks).positive();
+  c.add("--draws", a->options.draws).positive();
+  c.add("--norm", a->options.norm).not_negative();
+  c.common(*a, "results seed threads quiet json");
+}
+
+int maps(const Arguments<analyse::AttentionOptions>& a) {
+  analyse::AttentionOptions options = a.options;
+  options.split = a.split;
+  const analyse::LoadedRun run = load_run(a);
+  const auto found = with_progress(a, [&](const analyse::OnProgress& on_progress) {
+    return analyse::attention(options, run, on_progress);
+  });
+  if (!a.json && !a.quiet) print_stdout("{}", found.drawn);
+  return finish(a, found.results, {.hidden = {"maps"}});
+}
+
+void add_maps(Command& group) {
+  auto [c, a] = group.command<Arguments<analyse::AttentionOptions>>("attention", maps);
+  c.common(*a, "run checkpoint split");
+  c.add("--index", a->options.index).not_negative();
+  c.add("--length", a->options.length).positive();
+  c.add("--size", a->options.size).positive();
+  c.common(*a, "results seed threads quiet json");
+}
+
+struct TaskArguments : Arguments<analyse::HeuristicsOptions> {
+  std::string task;
+};
+
+int heuristics(const TaskArguments& a) {
+  train::Config config;
+  std::optional<train::SavedModel> saved;
+  if (!a.run.empty()) {
+    saved = train::load_model(a.run, a.checkpoint);
+    if (!a.trust_paths) saved->check_paths();
+    config = saved->config;
+    check<ConfigError>(a.task.empty() && a.set.empty() && !a.seed,
+                       "--run: the task, its options and its seed are those of the run");
+  } else {
+    check<ConfigError>(!a.task.empty(), "analyse heuristics: expected a TASK or --run DIR");
+    config.assign("data", "task", a.task, "TASK");
+    apply_to_data(a, config);
+  }
+  data::Splits splits = data::Splits::only(a.split);
+  splits.train = true;
+  std::optional<train::Experiment> experiment;
+  data::Task made;
+  {
+    const Waiting waiting(a.quiet || a.json, "preparing data");
+    if (saved) {
+      experiment.emplace(config, splits);
+      train::load_weights(experiment->model, saved->checkpoint);
+    } else {
+      made = train::read_task(config, splits);
+    }
+  }
+  const data::Task& task = saved ? experiment->task : made;
+  analyse::HeuristicsOptions options = a.options;
+  options.split = a.split;
+  return finish(a, with_progress(a, [&](const analyse::OnProgress& on_progress) {
+                  return analyse::heuristics(options, task, experiment ? &*experiment : nullptr,
+                                             on_progress);
+                }));
+}
+
+void add_heuristics(Command& group) {
+  auto [c, a] = group.command<TaskArguments>("heuristics", heuristics);
+  c.add("task", a->task);
+  c.add("--run", a->run);
+  c.common(*a, "trust_paths checkpoint split");
+  c.add("--limit", a->options.limit).positive();
+  c.add("--train-limit", a->options.train_limit).positive();
+  c.common(*a, "set results seed threads quiet json words");
+}
+
+}  // namespace
 
 void add_analyse(Command& program) {
-  Command group = program.group(
-      "analyse", "Measure errors, spectra, costs and maps of attention, and heuristics of tasks");
-  add_analyse_error(group);
-  add_analyse_spectrum(group);
-  add_analyse_landmarks(group);
-  add_analyse_kernel(group);
+  Command group = program.group("analyse");
+  add_error(group);
+  add_spectrum(group);
+  add_landmarks(group);
+  add_kernel(group);
   add_analyse_efficiency(group);
-  add_analyse_attention(group);
-  add_analyse_heuristics(group);
+  add_maps(group);
+  add_heuristics(group);
 }
 
 }  // namespace longhand::cli

@@ -1,14 +1,13 @@
 // longhand analyse efficiency.
-#include <fmt/format.h>
-#include <nlohmann/json.hpp>
-#include "longhand/core/parallel.h"
-#include "longhand/train/cli/child.h"
-#include "longhand/train/cli/commands/analyse.h"
+#include "longhand/train/analyse/analyse.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments : ResultsArguments {
+namespace analyse = train::analyse;
+
+struct Arguments : Common {
   analyse::EfficiencyOptions options;
   int64_t tokens = 4096;
   double seconds = 0.3;
@@ -16,23 +15,17 @@ struct Arguments : ResultsArguments {
 
 /// Measured in a process of its own; nothing if it failed.
 std::optional<train::Cost> measure(const Arguments& a, const analyse::PlannedCost& p, int& code) {
-  std::vector<std::string> words = {"bench",       a.options.what,
-                                    "--quiet",     "--json",
-                                    "--model",     a.options.model,
-                                    "--attention", p.attention,
-                                    "--length",    std::to_string(p.length),
-                                    "--tokens",    std::to_string(std::max(a.tokens, p.length)),
-                                    "--seconds",   fmt::format("{}", a.seconds),
-                                    "--threads",   std::to_string(threads()),
-                                    "--seed",      std::to_string(seed_or_default(a))};
+  std::vector<std::string> more = {"--model", a.options.model, "--seed",
+                                   std::to_string(seed_or_default(a))};
   const auto set = [&](const std::string& assignment) {
-    words.insert(words.end(), {"--set", "attention." + assignment});
+    more.insert(more.end(), {"--set", "attention." + assignment});
   };
   if (!p.option.empty()) set(p.option + "=" + std::to_string(p.size));
   if (a.options.naive && p.attention == "softmax") set("impl=naive");
-  const auto text = run_program_with(words, fmt::format("{} {}", p.attention, p.length), code);
-  if (!text) return {};
-  const Json json = Json::parse(*text).at("cells").at(0);
+  const auto found = bench_in_child(a.options.what, {p.attention, p.length},
+                                    std::max(a.tokens, p.length), a.seconds, more, code);
+  if (!found) return {};
+  const Json& json = *found;
   const double batch = json["batch"].get<double>();
   const auto of_one = [&](const char* key) { return json[key].get<double>() / batch; };
   return train::Cost{p.attention,
@@ -49,7 +42,7 @@ int run(const Arguments& a) {
   check<ConfigError>(a.options.what == "attention" || a.options.what == "step", "--what ",
                      a.options.what, ": expected attention or step");
   const std::vector<analyse::PlannedCost> planned = analyse::planned_costs(a.options);
-  Progress progress(a.progress(), "analyse efficiency", 2);
+  Progress progress(a.quiet || a.json, "analyse efficiency", 2);
   std::vector<train::Cost> costs;
   int worst = success;
   for (size_t i = 0; i < planned.size(); ++i) {
@@ -74,29 +67,16 @@ int run(const Arguments& a) {
 }  // namespace
 
 void add_analyse_efficiency(Command& group) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = group.command(
-      "efficiency", "Time and memory against length and size; exponents, crossovers, savings",
-      [a] { return run(*a); });
-  c.add("--what", a->options.what, "WHAT",
-        "attention alone, or a training step: attention or step [attention]");
-  c.add("--model", a->options.model, "L|M", "Sizes of bench [L]");
-  c.add("--attention", a->options.attention, "NAME,...",
-        "Variants, beside softmax [linformer,nystrom,performer,linear]")
-      .separated_by_commas();
-  c.add("--sizes", a->options.sizes, "K,...", "Slots, landmarks or features [32,64,128,256]")
-      .separated_by_commas()
-      .positive();
-  c.add("--length", a->options.length, "N,...", "Tokens of a sequence [512,1024,2048,4096]")
-      .separated_by_commas()
-      .positive();
-  c.add("--tokens", a->tokens, "N", "Tokens of a batch, at least one sequence [4096]").positive();
-  c.add("--seconds", a->seconds, "S", "Time each cell for S seconds, at least three times [0.3]")
-      .not_negative();
-  c.flag("--naive", a->options.naive,
-         "Compare with softmax that keeps its N x N weights, as papers do");
-  add_common(c, *a);
-  c.footer("Every cell is a process of its own, as in longhand bench; measure on an idle machine.");
+  auto [c, a] = group.command<Arguments>("efficiency", run);
+  c.add("--what", a->options.what);
+  c.add("--model", a->options.model);
+  c.add("--attention", a->options.attention);
+  c.add("--sizes", a->options.sizes).positive();
+  c.add("--length", a->options.length).positive();
+  c.add("--tokens", a->tokens).positive();
+  c.add("--seconds", a->seconds).not_negative();
+  c.flag("--naive", a->options.naive);
+  c.common(*a, "results seed threads quiet json");
 }
 
 }  // namespace longhand::cli

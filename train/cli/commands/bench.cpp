@@ -1,24 +1,11 @@
 // longhand bench: the cost of training steps and of attention, next to what the hardware could do.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
 #include <map>
-#include <memory>
-#include <optional>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/core/parallel.h"
-#include "longhand/core/utf8.h"
 #include "longhand/train/cli/child.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cost/bench.h"
-#include "longhand/train/cost/bench_grid.h"
 #include "longhand/train/cost/efficiency.h"
 
 namespace longhand::cli {
@@ -27,10 +14,8 @@ namespace {
 struct BenchArguments : Common {
   std::string what;  // "step" or "attention"
   train::BenchGrid grid;
-  bool recompute = false;
   int64_t tokens = 16384;
-  int64_t repetitions = 0;
-  double seconds = 1;
+  train::BenchOptions options;
 };
 
 Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t batch,
@@ -67,12 +52,9 @@ Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t 
 /// Measures a cell in this process.
 Json measure(const BenchArguments& a, const train::BenchCell& cell, const train::Config& config) {
   const int64_t batch = std::max<int64_t>(1, a.tokens / cell.length);
-  Progress progress(Progress::mode_for_stderr(a.quiet), "bench");
-  train::BenchOptions options;
-  options.repetitions = a.repetitions;
-  options.seconds = a.seconds;
+  Progress progress(a.quiet, "bench");
+  train::BenchOptions options = a.options;
   options.seed = seed_or_default(a);
-  options.recompute = a.recompute;
   options.on_progress = [&](int64_t done, int64_t all) {
     progress.update(done, all, fmt::format("{} {}", cell.attention, cell.length));
   };
@@ -80,26 +62,17 @@ Json measure(const BenchArguments& a, const train::BenchCell& cell, const train:
   return to_json(cell, config, batch, bench(config, batch, options));
 }
 
-/// Measures a cell in a process of its own, so that the peak of memory is that of this cell alone.
-/// Returns nothing if the process failed; the reason is then on stderr.
+/// The same in a process of its own.
 std::optional<Json> measure_elsewhere(const BenchArguments& a, const train::BenchCell& cell,
                                       const train::Config& config, int& code) {
-  std::vector<std::string> words = {"bench", a.what, "--quiet", "--json"};
-  const auto add = [&](const char* name, const std::string& value) {
-    words.insert(words.end(), {name, value});
-  };
-  add("--attention", cell.attention);
-  add("--length", std::to_string(cell.length));
-  add("--tokens", std::to_string(a.tokens));
-  add("--threads", std::to_string(threads()));
-  add("--seconds", fmt::format("{}", a.seconds));
-  if (a.repetitions) add("--repetitions", std::to_string(a.repetitions));
-  if (a.seed) add("--seed", std::to_string(*a.seed));
-  if (a.recompute) words.emplace_back("--recompute");
-  for (const std::string& assignment : train::assignments(config)) add("--set", assignment);
-  const std::optional<std::string> text =
-      run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
-  return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
+  std::vector<std::string> more;
+  if (a.options.repetitions)
+    more.insert(more.end(), {"--repetitions", std::to_string(a.options.repetitions)});
+  if (a.seed) more.insert(more.end(), {"--seed", std::to_string(*a.seed)});
+  if (a.options.recompute) more.emplace_back("--recompute");
+  for (const std::string& assignment : train::assignments(config))
+    more.insert(more.end(), {"--set", assignment});
+  return bench_in_child(a.what, cell, a.tokens, a.options.seconds, more, code);
 }
 
 double number(const Json& json, const char* key) {
@@ -157,7 +130,7 @@ int bench(const BenchArguments& arguments) {
     configs.push_back(train::config_of(grid, cell));
     train::check_bench(configs.back(), arguments.what == "attention");
   }
-  Progress progress(Progress::mode_for_stderr(arguments.quiet || cells.size() == 1), "bench");
+  Progress progress(arguments.quiet || cells.size() == 1, "bench");
   Answer out(arguments.json);
   std::vector<Json> done;
   int worst = success;
@@ -185,95 +158,56 @@ int bench(const BenchArguments& arguments) {
   }
   if (!done.empty())
     out.literal(crossovers_text(done))
-        .literal(fmt::format(
+        .print(
             "\nThis machine, {} threads, in the last cell: {:.0f} GFLOP/s, {:.1f} G exp/s, "
             "{:.0f} GB/s\n",
             threads(), number(done.back(), "machine_gflops"),
             number(done.back(), "machine_exps_per_second") * 1e-9,
-            number(done.back(), "machine_bytes_per_second") * 1e-9));
+            number(done.back(), "machine_bytes_per_second") * 1e-9);
   return out.add("cells", done).end(worst);
 }
 
-void add_one_bench(Command& group, const std::string& what, const std::string& text) {
-  const auto a = std::make_shared<BenchArguments>();
+void add_one_bench(Command& group, const std::string& what) {
+  auto [c, a] = group.command<BenchArguments>(what, bench);
   a->what = what;
-  Command c = group.command(what, text, [a] { return bench(*a); });
-  c.add(
-      "--model", a->grid.model, "L|M",
-      "The model that is measured. L classifies long sequences: an encoder of 2 layers, d_model "
-      "64, 2 heads, d_mlp 128, 10 classes, lengths from 1024 to 16384. M predicts the next byte of "
-      "text: causal, 4 layers, d_model 256, 8 heads, d_mlp 1024, 256 tokens, lengths 2048 and 8192 "
-      "[L]");
-  c.add("--attention", a->grid.attention, "NAME,...",
-        "The attention variants to compare, one row of results for each and for each length; "
-        "window+linear has another variant in each layer [all that the model can use]")
-      .separated_by_commas();
-  c.add("--length", a->grid.length, "N,...",
-        "The lengths of sequences, in tokens [those of the model]")
-      .separated_by_commas()
-      .positive();
-  c.add("--tokens", a->tokens, "N",
-        "Tokens in one step: the batch has as many sequences as fit into this number, and at least "
-        "one, so that rows of different lengths do comparable work [16384]")
-      .positive();
-  c.add("--dropout", a->grid.dropout, "P",
-        "Dropout probability of the model, and of attention weights where the variant has them [0]")
-      .not_negative();
-  c.add("--d-model", a->grid.d_model, "N", "Size of each token's vector in the model").positive();
-  c.add("--heads", a->grid.heads, "N", "Number of attention heads of each layer").positive();
-  c.add("--layers", a->grid.layers, "N", "Number of layers of the model").positive();
-  c.add("--d-mlp", a->grid.d_mlp, "N", "Size of the hidden layer of the feed-forward part; 0: none")
-      .not_negative();
-  c.flag("--causal", a->grid.causal, "Let tokens attend only to themselves and to earlier tokens");
-  if (what == "step")
-    c.flag("--recompute", a->recompute,
-           "Keep only the input of each block and compute the rest again in the backward pass, "
-           "which needs less memory and more time (train.recompute)");
-  c.add("--seconds", a->seconds, "S",
-        "Repeat each measurement for S seconds, and at least three times [1]")
-      .not_negative();
-  c.add("--repetitions", a->repetitions, "N", "Repeat each measurement N times instead").positive();
+  c.add("--model", a->grid.model);
+  c.add("--attention", a->grid.attention);
+  c.add("--length", a->grid.length).positive();
+  c.add("--tokens", a->tokens).positive();
+  c.add("--dropout", a->grid.dropout).not_negative();
+  c.add("--d-model", a->grid.d_model).positive();
+  c.add("--heads", a->grid.heads).positive();
+  c.add("--layers", a->grid.layers).positive();
+  c.add("--d-mlp", a->grid.d_mlp).not_negative();
+  c.flag("--causal", a->grid.causal);
+  if (what == "step") c.flag("--recompute", a->options.recompute);
+  c.add("--seconds", a->options.seconds).not_negative();
+  c.add("--repetitions", a->options.repetitions).positive();
   c.common(*a, "set seed threads quiet json");
-  c.footer(
-      std::string(
-          what == "step"
-              ? "Measures what one training step costs: a forward pass, a backward pass and "
-                "Adam, on a\nbatch of random tokens."
-              : "Measures what attention costs without the rest of the model: queries, keys "
-                "and values of\none layer, forward and backward, with random numbers.") +
-      "\nEach row of the table is measured in a process of its own:\n"
-      "  step s, both s  seconds of one step, or of both passes: the median of all repetitions\n"
-      "  forward s       the part of it that the forward pass takes\n"
-      "  tokens/s        tokens that are processed in a second; higher is better\n"
-      "  GFLOP/s         necessary floating-point operations in a second, in billions\n"
-      "  of peak         GFLOP/s as a fraction of what this machine does in matrix products\n"
-      "  of limit        the least time that the work can take on this machine, as a fraction of "
-      "the\n"
-      "                  time measured: 100 % means that the code can hardly be faster\n"
-      "  MiB             largest memory of the process\n"
-      "  faults          page faults of one step: many mean that memory is taken anew in each "
-      "step\n"
-      "The least time is flops / peak + exponentials / rate + bytes / bandwidth. These rates are\n"
-      "measured between the repetitions, by a matrix product, by Longhand's exp and by y <- a x + "
-      "y on\n"
-      "large vectors. The formulas for flops and bytes are in train/README.md, section bench.\n"
-      "An option that only some variants have, such as --set attention.k=128, applies to those.\n"
-      "Examples:\n" +
-      (what == "step" ? "  longhand bench step --attention softmax,linear --length 1024,4096\n"
-                        "  longhand bench step --model M --attention softmax --recompute"
-                      : "  longhand bench attention --attention softmax,linear --length 1024,4096\n"
-                        "  longhand bench attention --attention nystrom --set "
-                        "attention.landmarks=32"));
 }
 
 }  // namespace
 
+std::optional<Json> bench_in_child(const std::string& what, const train::BenchCell& cell,
+                                   int64_t tokens, double seconds,
+                                   const std::vector<std::string>& more, int& code) {
+  std::vector<std::string> words = {"bench",       what,
+                                    "--quiet",     "--json",
+                                    "--attention", cell.attention,
+                                    "--length",    std::to_string(cell.length),
+                                    "--tokens",    std::to_string(tokens),
+                                    "--threads",   std::to_string(threads()),
+                                    "--seconds",   fmt::format("{}", seconds)};
+  words.insert(words.end(), more.begin(), more.end());
+  const auto text =
+      run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
+  return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
+}
+
 void add_bench(Command& program) {
-  Command group = program.group(
-      "bench", "Measure time and memory of training steps and of attention, and communication");
-  add_one_bench(group, "step", "Measure whole training steps: forward, backward and optimizer");
-  add_one_bench(group, "attention",
-                "Measure the attention of one layer alone, forward and backward");
+  Command group = program.group("bench");
+  add_one_bench(group, "step");
+  add_one_bench(group, "attention");
   add_bench_ranks(group);
   add_bench_sequence(group);
   add_bench_comm(group);

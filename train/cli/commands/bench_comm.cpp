@@ -1,17 +1,6 @@
-// longhand bench comm: latency and bandwidth of what ranks tell each other.
-#include "longhand/train/cli/commands/groups.h"
-
-#include <fmt/format.h>
-
-#include <cmath>
-#include <memory>
-#include <utility>
-
+// longhand bench comm: latency and bandwidth of collective communication.
 #include "longhand/core/communicator.h"
-#include "longhand/core/error.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/cli/output/results.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/config/memory.h"
 #include "longhand/train/cost/rates.h"
@@ -24,38 +13,38 @@ using train::CollectiveRate;
 using train::CollectiveTime;
 using train::Table;
 
-struct Arguments : ResultsArguments {
+struct Arguments : Common {
   train::CollectiveBench bench;
 };
 
 Table time_table(const std::vector<CollectiveTime>& times) {
   Table table{
-      "times",
-      "Time of each operation by size",
-      "Medians of the slowest rank, with quartiles. Bytes are those of the larger one of the "
-      "tensors that a rank gives and gets; sent are those that it sends to other ranks.",
-      {{"operation", ""},
-       {"ranks", ""},
-       {"bytes", "", 12},
-       {"sent", "", 12},
-       {"us", "us", 3},
-       {"us_quartile_1", "25 %", 3},
-       {"us_quartile_3", "75 %", 3},
-       {"repetitions", ""}}};
-  for (const CollectiveTime& t : times)
-    table.rows.push_back({std::string(name_of(t.operation)), t.ranks, t.bytes,
-                          static_cast<int64_t>(train::bytes_sent(t.operation, t.ranks,
-                                                                 static_cast<double>(t.bytes))),
-                          1e6 * t.seconds, 1e6 * t.seconds_low, 1e6 * t.seconds_high,
-                          t.repetitions});
-  table.charts = {{"Time against bytes",
-                   "bytes",
-                   "us",
-                   {"operation"},
-                   "us_quartile_1",
-                   "us_quartile_3",
-                   true,
-                   true}};
+      .name = "times",
+      .title = "Time of each operation by size",
+      .note =
+          "Medians of the slowest rank, with quartiles. Bytes are those of the larger one of the "
+          "tensors that a rank gives and gets; sent are those that it sends to other ranks.",
+      .columns = {},
+      .charts = {{.title = "Time against bytes",
+                  .x = "bytes",
+                  .y = "us",
+                  .series = {"operation"},
+                  .low = "us_quartile_1",
+                  .high = "us_quartile_3",
+                  .log_x = true,
+                  .log_y = true}}};
+  for (const CollectiveTime& t : times) {
+    const double sent = train::bytes_sent(t.operation, t.ranks, static_cast<double>(t.bytes));
+    add_row(table, {},
+            {{"operation", std::string(name_of(t.operation))},
+             {"ranks", t.ranks},
+             {"bytes", t.bytes, "", 12},
+             {"sent", static_cast<int64_t>(sent), "", 12},
+             {"us", 1e6 * t.seconds, "us", 3},
+             {"us_quartile_1", 1e6 * t.seconds_low, "25 %", 3},
+             {"us_quartile_3", 1e6 * t.seconds_high, "75 %", 3},
+             {"repetitions", t.repetitions}});
+  }
   return table;
 }
 
@@ -89,7 +78,7 @@ int measure(const Arguments& a) {
   check_sizes(a, group.size());
   const bool leads = group.rank() == 0;
   const auto hosts = train::places(group);
-  Progress progress(leads ? a.progress() : Progress::Mode::none, "bench comm", 2);
+  Progress progress(!leads || a.quiet || a.json, "bench comm", 2);
   train::CollectiveBench bench = a.bench;
   bench.on_progress = [&](int64_t done, int64_t all, train::Collective next) {
     progress.update(done, all, name_of(next));
@@ -98,39 +87,24 @@ int measure(const Arguments& a) {
   progress.clear();
   if (!leads) return success;
   const std::vector<CollectiveRate> rates = train::fit_rates(times);
-  train::Results results =
-      new_results(fmt::format("Operations of {} ranks on {} {}, {}", group.size(), hosts.size(),
-                              hosts.size() == 1 ? "machine" : "machines", launcher()->version()),
-                  fmt::format("A sum takes {:.0f} us and {:.2f} GB/s.", 1e6 * rates[0].latency,
-                              1e-9 * rates[0].bandwidth));
-  results.tables = {train::rate_table(rates), time_table(times), host_table(hosts)};
-  return finish(a, std::move(results), {.hidden = {"times"}});
+  return finish(
+      a,
+      {.title = fmt::format("Operations of {} ranks on {} {}, {}", group.size(), hosts.size(),
+                            hosts.size() == 1 ? "machine" : "machines", launcher()->version()),
+       .summary = fmt::format("A sum takes {:.0f} us and {:.2f} GB/s.", 1e6 * rates[0].latency,
+                              1e-9 * rates[0].bandwidth),
+       .tables = {train::rate_table(rates), time_table(times), host_table(hosts)}},
+      {.hidden = {"times"}});
 }
 
 }  // namespace
 
 void add_bench_comm(Command& bench) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = bench.command("comm", "Measure what ranks tell each other: latency and bandwidth",
-                            [a] { return measure(*a); });
-  c.add("--max-bytes", a->bench.max_bytes, "N",
-        "Measure tensors of up to N bytes, from one element for each rank on, each four times as "
-        "large as the one before [16777216]")
-      .positive();
-  c.add("--seconds", a->bench.seconds, "S",
-        "Repeat each operation of each size for S seconds, and at least five times [0.05]")
-      .not_negative();
-  add_out(c, *a);
+  auto [c, a] = bench.command<Arguments>("comm", measure);
+  c.add("--max-bytes", a->bench.max_bytes).positive();
+  c.add("--seconds", a->bench.seconds).not_negative();
   c.runs_on_ranks();
-  c.common(*a, "quiet json");
-  c.footer(
-      "Runs on the ranks that mpirun or srun has started, and times the operations that training "
-      "on several ranks uses: sums of gradients, and what the ranks of one sequence exchange. "
-      "Bytes are those that a rank sends. The results hold the time of every size; longhand plan "
-      "predicts from them how long a step takes on any number of ranks.\n"
-      "Examples:\n"
-      "  mpirun -np 4 longhand-mpi bench comm -o comm.json\n"
-      "  longhand plan CONFIG.toml --rates comm.json --ranks 4,8,16");
+  c.common(*a, "results quiet json");
 }
 
 }  // namespace longhand::cli

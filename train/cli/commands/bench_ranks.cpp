@@ -1,15 +1,7 @@
-// longhand-mpi bench ranks: what several ranks gain over one, and how much of their communication is hidden.
-#include <fmt/format.h>
-
-#include <memory>
-
+// longhand-mpi bench ranks: the speed-up of several ranks over one, and how much of their communication is hidden.
 #include "longhand/core/communicator.h"
-#include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/cli/output/results.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/cost/scaling.h"
 #include "longhand/train/ranks/places.h"
@@ -17,7 +9,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : ResultsArguments {
+struct Arguments : Common {
   std::string config;
   int64_t steps = 5, turns = 7;
 };
@@ -78,7 +70,7 @@ int run(const Arguments& a) {
   apply(a, config);
   const bool leads = ranks().rank() == 0;
   const std::vector<std::string> warnings = train::binding_warnings(ranks());
-  Progress progress(leads ? a.progress() : Progress::Mode::none, "bench ranks");
+  Progress progress(!leads || a.quiet || a.json, "bench ranks");
   if (leads)
     for (const std::string& warning : warnings) progress.line("longhand: warning: " + warning);
   progress.update(0, a.turns, "the first steps");
@@ -88,38 +80,25 @@ int run(const Arguments& a) {
                         }});
   progress.clear();
   if (!leads) return success;
-  train::Results results = new_results(
-      fmt::format("{} ranks against one", ranks().size()),
-      fmt::format("{} ranks process {:.2f} times the tokens per second of one; {:.0f} % of their "
-                  "communication happens while they compute.",
-                  ranks().size(), scaling.speed_up(ranks().size()), 100 * scaling.hidden()));
-  results.tables = {rates(scaling, ranks().size()), timeline(scaling)};
-  return finish(a, std::move(results), {.hidden = {"timeline"}});
+  return finish(a,
+                {.title = fmt::format("{} ranks against one", ranks().size()),
+                 .summary = fmt::format(
+                     "{} ranks process {:.2f} times the tokens per second of one; {:.0f} % of "
+                     "their communication happens while they compute.",
+                     ranks().size(), scaling.speed_up(ranks().size()), 100 * scaling.hidden()),
+                 .tables = {rates(scaling, ranks().size()), timeline(scaling)}},
+                {.hidden = {"timeline"}});
 }
 
 }  // namespace
 
 void add_bench_ranks(Command& bench) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = bench.command(
-      "ranks", "Measure what several ranks gain over one, and how much communication is hidden",
-      [a] { return run(*a); });
-  c.add("config", a->config, "CONFIG.toml", "Configuration; its batch is that of one rank")
-      .required();
-  c.add("--steps", a->steps, "N", "Steps of one turn [5]").positive();
-  c.add("--turns", a->turns, "N", "Turns of one rank, and of all ranks [7]").positive();
+  auto [c, a] = bench.command<Arguments>("ranks", run);
+  c.add("config", a->config).required();
+  c.add("--steps", a->steps).positive();
+  c.add("--turns", a->turns).positive();
   c.runs_on_ranks();
-  c.common(*a, "set seed threads");
-  add_out(c, *a);
-  c.common(*a, "quiet json words");
-  c.footer(
-      "Trains by the configuration in turns: the first rank alone while the others wait, then all "
-      "ranks with as many examples for each. Nothing is written but the results. A report shows "
-      "the timeline of one step.\n"
-      "Example:\n"
-      "  mpirun -np 2 longhand-mpi bench ranks examples/configs/mqar.toml --threads 1 -o "
-      "ranks.json\n"
-      "  longhand report ranks.json -o ranks.html");
+  c.common(*a, "set seed threads results quiet json words");
 }
 
 }  // namespace longhand::cli

@@ -1,26 +1,16 @@
 // longhand-mpi bench sequence: what each attention variant sends if sequences are cut over ranks.
-#include "longhand/train/cli/commands/groups.h"
-
-#include <fmt/format.h>
-
-#include <algorithm>
 #include <map>
-#include <memory>
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/communicator.h"
-#include "longhand/core/error.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/cli/output/results.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
-#include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/scaling.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments : ResultsArguments {
+struct Arguments : Common {
   std::vector<std::string> attention;
   std::vector<int64_t> length{128, 256, 512, 1024};
   int64_t d_model = 64, heads = 8, layers = 2;
@@ -67,7 +57,7 @@ int run(const Arguments& a) {
   require_several_ranks();
   const std::vector<std::string> variants = a.attention.empty() ? attention::names() : a.attention;
   const bool leads = ranks().rank() == 0;
-  Progress progress(leads ? a.progress() : Progress::Mode::none, "bench sequence");
+  Progress progress(!leads || a.quiet || a.json, "bench sequence");
   train::Table table{
       .name = "sequence",
       .title =
@@ -100,40 +90,25 @@ int run(const Arguments& a) {
   progress.clear();
   if (!leads) return success;
   const auto [flat, growing] = by_growth(table);
-  train::Results results =
-      new_results(fmt::format("Sequences cut over {} ranks", ranks().size()),
-                  fmt::format("{} variants send as much at {} tokens as at {}; {} send more.", flat,
-                              a.length.back(), a.length.front(), growing));
-  results.tables = {std::move(table)};
-  return finish(a, std::move(results));
+  return finish(
+      a, {.title = fmt::format("Sequences cut over {} ranks", ranks().size()),
+          .summary = fmt::format("{} variants send as much at {} tokens as at {}; {} send more.",
+                                 flat, a.length.back(), a.length.front(), growing),
+          .tables = {std::move(table)}});
 }
 
 }  // namespace
 
 void add_bench_sequence(Command& bench) {
-  const auto a = std::make_shared<Arguments>();
-  Command c =
-      bench.command("sequence", "Measure what attention sends if sequences are cut over ranks",
-                    [a] { return run(*a); });
-  c.add("--attention", a->attention, "NAME,...", "The attention variants [all]")
-      .separated_by_commas();
-  c.add("--length", a->length, "N,...", "The lengths of sequences, in tokens [128,256,512,1024]")
-      .separated_by_commas()
-      .positive();
-  c.add("--d-model", a->d_model, "N", "Size of each token's vector [64]").positive();
-  c.add("--heads", a->heads, "N", "Number of attention heads [8]").positive();
-  c.add("--layers", a->layers, "N", "Number of layers [2]").positive();
-  c.flag("--causal", a->causal, "Let tokens attend only to themselves and to earlier tokens");
+  auto [c, a] = bench.command<Arguments>("sequence", run);
+  c.add("--attention", a->attention);
+  c.add("--length", a->length).positive();
+  c.add("--d-model", a->d_model).positive();
+  c.add("--heads", a->heads).positive();
+  c.add("--layers", a->layers).positive();
+  c.flag("--causal", a->causal);
   c.runs_on_ranks();
-  c.threads();
-  add_out(c, *a);
-  c.common(*a, "quiet json");
-  c.footer(
-      "Runs a forward and a backward pass of a model with one sequence of random tokens, each rank "
-      "with its part of them, and counts what a rank sends.\n"
-      "Example:\n"
-      "  mpirun -np 2 longhand-mpi bench sequence --attention softmax,performer -o sequence.json\n"
-      "  longhand report sequence.json -o sequence.html");
+  c.common(*a, "threads results quiet json");
 }
 
 }  // namespace longhand::cli

@@ -1,12 +1,6 @@
 // longhand check attention: the conformance suite, over the library's variants.
-#include <fmt/format.h>
-
-#include <memory>
-
 #include "longhand/attention/conformance/conformance.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::cli {
 namespace {
@@ -36,7 +30,7 @@ int list_checks(const std::vector<std::string>& variants, bool json) {
   const auto add = [&](const std::string& of, const auto& checks) {
     if (!checks.empty()) out.literal(of + ":\n");
     for (const auto& check : checks) {
-      out.literal(fmt::format("  {:<24}{}\n", check.name, check.summary));
+      out.print("  {:<24}{}\n", check.name, check.summary);
       all.push_back({{"variant", of}, {"check", check.name}, {"summary", check.summary}});
     }
   };
@@ -71,8 +65,8 @@ int check_attention(const Arguments& arguments) {
   std::string subject;  // the variant or group being counted
   const auto end_subject = [&] {
     if (of_subject.all && !arguments.quiet)
-      out.literal(fmt::format("{:<60} {:>3} of {:>3}  {:6.2f} s\n", subject, of_subject.held,
-                              of_subject.all, of_subject.seconds));
+      out.print("{:<60} {:>3} of {:>3}  {:6.2f} s\n", subject, of_subject.held, of_subject.all,
+                of_subject.seconds);
     flush_stdout();
     of_subject = {};
   };
@@ -89,9 +83,9 @@ int check_attention(const Arguments& arguments) {
                        {"measured", result.measured},
                        {"seconds", json_number(result.seconds)}});
     for (const std::string& failure : result.failures)
-      out.literal(fmt::format("FAILED {} / {}: {}\n", result.variant, result.check, failure));
+      out.print("FAILED {} / {}: {}\n", result.variant, result.check, failure);
     if (result.passed() && arguments.verbose && !result.measured.empty())
-      out.literal(fmt::format("  {} / {}: {}\n", result.variant, result.check, result.measured));
+      out.print("  {} / {}: {}\n", result.variant, result.check, result.measured);
   };
   for (const std::string& variant : variants) {
     if (arguments.set.empty())
@@ -111,21 +105,13 @@ int check_attention(const Arguments& arguments) {
 }  // namespace
 
 void add_check(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command group = program.group("check", "Run the library's self-checks");
-  Command c = group.command(
-      "attention",
-      "Run the conformance suite over attention variants; exits with 1 if a check fails",
-      [a] { return check_attention(*a); });
-  c.add("--variant", a->variants, "NAME", "Only this variant; may be repeated").repeated();
-  c.add("--check", a->checks, "NAME", "Only this check; may be repeated").repeated();
-  c.flag("--list", a->list, "List the checks and run none");
-  c.flag("-v,--verbose", a->verbose, "Also print measured values");
+  Command group = program.group("check");
+  auto [c, a] = group.command<Arguments>("attention", check_attention);
+  c.add("--variant", a->variants).repeated();
+  c.add("--check", a->checks).repeated();
+  c.flag("--list", a->list);
+  c.flag("-v,--verbose", a->verbose);
   c.common(*a, "set quiet threads json");
-  c.footer(
-      "With --set attention.KEY=VALUE the invariants run for these options of one --variant; "
-      "otherwise for option sets that cover all of its options, followed by limits and "
-      "statistics. For variants of your own, see longhand/attention/conformance/conformance.h.");
 }
 
 }  // namespace longhand::cli

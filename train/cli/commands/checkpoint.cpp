@@ -1,25 +1,14 @@
 // longhand checkpoint: verifies checkpoints and lists their contents; other files add its other commands.
 #include "longhand/train/checkpoint/checkpoint.h"
-
-#include <fmt/format.h>
-
-#include <memory>
-
-#include "longhand/core/error.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::cli {
 namespace {
 
-int64_t numbers(const nn::StateDict& state) {
-  int64_t sum = 0;
-  for (const auto& [name, tensor] : state) sum += tensor.numel();
-  return sum;
-}
+struct Arguments : Common {
+  std::string file, all;
+  std::vector<std::string> files;
+};
 
 /// A field with what a state holds, and its text.
 void add(Answer& out, const std::string& name, const nn::StateDict& state) {
@@ -29,20 +18,19 @@ void add(Answer& out, const std::string& name, const nn::StateDict& state) {
             return named;
           }));
   if (state.empty()) return;
-  out.literal(fmt::format("\n{}: {} tensors, {} numbers\n",
-                          name == "ema" ? "averaged weights" : name, state.size(),
-                          with_commas(numbers(state))));
+  out.print("\n{}: {} tensors, {} numbers\n", name == "ema" ? "averaged weights" : name,
+            state.size(), with_commas(numbers(state)));
   for (const auto& [tensor_name, tensor] : state)
-    out.literal(fmt::format("  {:<48} {:<4} {}\n", tensor_name, name_of(tensor.dtype()),
-                            concat_message(tensor.shape())));
+    out.print("  {:<48} {:<4} {}\n", tensor_name, name_of(tensor.dtype()),
+              concat_message(tensor.shape()));
 }
 
-int inspect(const std::string& file, bool json) {
+int inspect(const Arguments& a) {
   // load() verifies the digest before anything else.
-  const train::Checkpoint checkpoint = train::load(file);
+  const train::Checkpoint checkpoint = train::load(a.file);
   const train::TrainingState& state = checkpoint.training;
-  Answer out(json);
-  out.add("file", file)
+  Answer out(a.json);
+  out.add("file", a.file)
       .add("digest", "ok")
       .add("written_by", Json{{"version", checkpoint.version}, {"machine", checkpoint.machine}})
       .add("step", state.step)
@@ -53,8 +41,7 @@ int inspect(const std::string& file, bool json) {
       .text("version  {version}\nmachine  {machine}\n",
             Json{{"version", checkpoint.version}, {"machine", checkpoint.machine}})
       .text("step     {step}\nseed     {seed}\nnext     batch {batch} of epoch {epoch}\n");
-  if (state.best)
-    out.literal(fmt::format("best     {} after step {}\n", *state.best, state.best_step));
+  if (state.best) out.print("best     {} after step {}\n", *state.best, state.best_step);
   add(out, "model", checkpoint.model);
   add(out, "optimizer", checkpoint.optimizer);
   add(out, "ema", checkpoint.ema);
@@ -63,11 +50,11 @@ int inspect(const std::string& file, bool json) {
   return out.text("\nconfiguration:\n{config}").end();
 }
 
-int verify(std::vector<std::string> files, const std::string& all, bool json) {
-  check<ConfigError>(files.empty() != all.empty(),
+int verify(const Arguments& a) {
+  check<ConfigError>(a.files.empty() != a.all.empty(),
                      "checkpoint verify: expected FILE... or --all DIR");
-  if (!all.empty()) files = train::checkpoints_below(all);
-  Answer out(json);
+  const std::vector<std::string> files = a.all.empty() ? a.files : train::checkpoints_below(a.all);
+  Answer out(a.json);
   Json found = Json::array();
   int64_t invalid = 0;
   for (const std::string& file : files) {
@@ -90,31 +77,21 @@ int verify(std::vector<std::string> files, const std::string& all, bool json) {
 
 }  // namespace
 
+int64_t numbers(const nn::StateDict& state) {
+  int64_t sum = 0;
+  for (const auto& [name, tensor] : state) sum += tensor.numel();
+  return sum;
+}
+
 void add_checkpoint(Command& program) {
-  struct Arguments {
-    std::string file, all;
-    std::vector<std::string> files;
-    bool json = false;
-  };
-  const auto a = std::make_shared<Arguments>();
-  Command group =
-      program.group("checkpoint", "Inspect, verify, compare, exchange and repair checkpoints");
-  Command c = group.command("inspect", "Verify a checkpoint and list its contents",
-                            [a] { return inspect(a->file, a->json); });
-  c.add("file", a->file, "FILE.h5", "A checkpoint").required();
-  c.json(a->json);
-  Command v = group.command("verify", "Verify checkpoints; exits with 3 if any is invalid",
-                            [a] { return verify(a->files, a->all, a->json); });
-  v.add("files", a->files, "FILE.h5", "Checkpoints");
-  v.add(
-      "--all", a->all, "DIR",
-      "Every checkpoint of the runs and sweeps below a directory: the files *.h5 in folders named "
-      "checkpoints");
-  v.json(a->json);
-  v.footer(
-      "Every byte is compared with the digest, then everything is read, as to load it. Where "
-      "last.h5 is invalid, longhand train --resume DIR continues from the newest valid "
-      "checkpoint, and longhand checkpoint repair DIR makes it last.h5.");
+  Command group = program.group("checkpoint");
+  auto [c, a] = group.command<Arguments>("inspect", inspect);
+  c.add("file", a->file).required();
+  c.common(*a, "json");
+  auto [v, b] = group.command<Arguments>("verify", verify);
+  v.add("files", b->files);
+  v.add("--all", b->all);
+  v.common(*b, "json");
   add_checkpoint_diff(group);
   add_checkpoint_export(group);
   add_checkpoint_import(group);

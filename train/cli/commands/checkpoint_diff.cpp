@@ -1,27 +1,16 @@
 // longhand checkpoint diff: what differs between two checkpoints, or a checkpoint and a file of tensors.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
 #include <limits>
-#include <memory>
-#include <optional>
 
-#include "longhand/core/error.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/results/table.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/transfer/compare.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments {
+struct Arguments : Common {
   std::vector<std::string> files;
   train::CompareOptions options;
-  bool all = false, json = false;
+  bool all = false;
 };
 
 std::string shape_and_type(const Tensor& tensor) {
@@ -30,15 +19,7 @@ std::string shape_and_type(const Tensor& tensor) {
 }
 
 train::Table table_of(const train::ComparedState& part, const Arguments& a) {
-  train::Table out{"tensors",
-                   part.name,
-                   "",
-                   {{"tensor", ""},
-                    {"first", "in A"},
-                    {"second", "in B"},
-                    {"differing", "values that differ"},
-                    {"largest", "largest |a - b|", 3},
-                    {"relative", "|a - b| / |a|", 3}}};
+  train::Table out{.name = "tensors", .title = part.name, .columns = {}};
   std::vector<const train::TensorDifference*> order;
   for (const auto& each : part.tensors)
     if (a.all || !each.is_within(a.options.tolerance)) order.push_back(&each);
@@ -51,12 +32,14 @@ train::Table table_of(const train::ComparedState& part, const Arguments& a) {
                    [&](const auto* x, const auto* y) { return key(x) > key(y); });
   for (const auto* each : order) {
     const bool same = each->same_shape();
-    out.rows.push_back({each->name, shape_and_type(each->first),
-                        same && each->same_dtype() ? train::Cell{"same"}
-                                                   : train::Cell{shape_and_type(each->second)},
-                        same ? train::Cell{each->differing} : train::Cell{},
-                        same ? train::Cell{each->largest} : train::Cell{},
-                        same ? train::Cell{each->relative} : train::Cell{}});
+    const auto if_same = [&](auto value) { return same ? train::Cell{value} : train::Cell{}; };
+    add_row(out, {},
+            {{"tensor", each->name},
+             {"first", shape_and_type(each->first), "in A"},
+             {"second", same && each->same_dtype() ? "same" : shape_and_type(each->second), "in B"},
+             {"differing", if_same(each->differing), "values that differ"},
+             {"largest", if_same(each->largest), "largest |a - b|", 3},
+             {"relative", if_same(each->relative), "|a - b| / |a|", 3}});
   }
   return out;
 }
@@ -89,8 +72,7 @@ int diff(const Arguments& a) {
   Json tensors, other = Json::object();
   for (const auto& [name, values] : found.other) {
     other[name] = {text(values.first), text(values.second)};
-    out.literal(
-        fmt::format("{}: {} in A, {} in B\n", name, text(values.first), text(values.second)));
+    out.print("{}: {} in A, {} in B\n", name, text(values.first), text(values.second));
   }
   for (const train::ComparedState& part : found.states) {
     int64_t different = 0;
@@ -102,12 +84,10 @@ int diff(const Arguments& a) {
     }
     if (part.tensors.empty()) continue;
     if (part.in_first == 0 || part.in_second == 0) {
-      out.literal(fmt::format("\n{}: {} tensors in A, {} in B\n", part.name, part.in_first,
-                              part.in_second));
+      out.print("\n{}: {} tensors in A, {} in B\n", part.name, part.in_first, part.in_second);
       continue;
     }
-    out.literal(
-        fmt::format("\n{}: {} of {} tensors differ\n", part.name, different, part.tensors.size()));
+    out.print("\n{}: {} of {} tensors differ\n", part.name, different, part.tensors.size());
     if (const train::Table table = table_of(part, a); !table.rows.empty())
       out.literal("\n").table(table);
   }
@@ -117,27 +97,13 @@ int diff(const Arguments& a) {
 }  // namespace
 
 void add_checkpoint_diff(Command& group) {
-  const auto a = std::make_shared<Arguments>();
-  Command c =
-      group.command("diff", "Compare the tensors of two checkpoints; exits with 1 if they differ",
-                    [a] { return diff(*a); });
-  c.add("files", a->files, "A B",
-        "Two checkpoints, run directories or files of tensors (.safetensors, .npz)")
-      .required();
-  c.add("--checkpoint", a->options.checkpoint, "NAME",
-        "Of run directories: best, last or the name of another checkpoint [best]");
-  c.add("--tolerance", a->options.tolerance, "X",
-        "Tensors count as equal if no two values differ by more than X [0]")
-      .not_negative();
-  c.flag("--weights", a->options.weights,
-         "Compare only the weights used in evaluation, not what training goes on with");
-  c.flag("--all", a->all, "List tensors that are equal, too");
-  c.json(a->json);
-  c.footer(
-      "Lists tensors that one of them does not have, then those of other shapes and types, then "
-      "the largest differences; and options, steps and versions that differ. A file of tensors "
-      "is compared with the weights used in evaluation, which are averaged ones where there are "
-      "any.");
+  auto [c, a] = group.command<Arguments>("diff", diff);
+  c.add("files", a->files).required();
+  c.add("--checkpoint", a->options.checkpoint);
+  c.add("--tolerance", a->options.tolerance).not_negative();
+  c.flag("--weights", a->options.weights);
+  c.flag("--all", a->all);
+  c.common(*a, "json");
 }
 
 }  // namespace longhand::cli

@@ -1,35 +1,18 @@
 // longhand checkpoint export and import: weights in files that other programs read and write.
-#include <memory>
-#include <optional>
-
-#include "longhand/core/error.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/config/experiment.h"
-#include "longhand/train/run/run_record.h"
-#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/transfer/weights.h"
 
 namespace longhand::cli {
 namespace {
 
 struct ExportArguments : Common {
-  std::string run, out;
-  std::string checkpoint = "best", part = "weights";
+  std::string part = "weights";
 };
 
 struct ImportArguments : Common {
-  std::string file, out, config;
+  std::string file, config;
   train::ImportOptions options;
 };
-
-int64_t numbers(const nn::StateDict& state) {
-  int64_t sum = 0;
-  for (const auto& [name, tensor] : state) sum += tensor.numel();
-  return sum;
-}
 
 int export_checkpoint(const ExportArguments& a) {
   check<ConfigError>(train::is_tensor_file(a.out), "-o ", a.out,
@@ -47,7 +30,7 @@ int export_checkpoint(const ExportArguments& a) {
       .text(
           "written  {out}: {tensors} tensors, {numbers:,} numbers, {part} of {checkpoint} after "
           "step ")
-      .literal(fmt::format("{}\n", saved.checkpoint.training.step))
+      .print("{}\n", saved.checkpoint.training.step)
       .end();
 }
 
@@ -107,47 +90,25 @@ int import_weights(const ImportArguments& a) {
 }  // namespace
 
 void add_checkpoint_export(Command& group) {
-  const auto a = std::make_shared<ExportArguments>();
-  Command c = group.command("export", "Write the weights of a checkpoint for other programs",
-                            [a] { return export_checkpoint(*a); });
-  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
-  c.out(a->out, "FILE", "File to write: NAME.safetensors or NAME.npz", [](const auto& file) {
+  auto [c, a] = group.command<ExportArguments>("export", export_checkpoint);
+  c.common(*a, "run");
+  c.out(a->out, [](const auto& file) {
      return is_tensor_file_of(file, "longhand checkpoint export");
    }).required();
-  c.add("--checkpoint", a->checkpoint, "NAME",
-        "best, last or the name of another checkpoint of the run [best]");
-  c.add("--part", a->part, "PART",
-        "weights: those used in evaluation, which are averaged ones where there are any; model: "
-        "those being trained; optimizer: its state; ema: the averaged weights [weights]");
-  c.json(a->json);
-  c.footer(
-      "In Python: safetensors.torch.load_file(FILE), or numpy.load(FILE). Names and shapes are "
-      "those of PyTorch: a linear layer has NAME.weight (out, in) and NAME.bias (out). The "
-      "metadata hold the step, the seed and the configuration.");
+  c.common(*a, "checkpoint");
+  c.add("--part", a->part);
+  c.common(*a, "json");
 }
 
 void add_checkpoint_import(Command& group) {
-  const auto a = std::make_shared<ImportArguments>();
-  Command c = group.command("import", "Make a model from the weights that another program wrote",
-                            [a] { return import_weights(*a); });
-  c.add("file", a->file, "FILE", "A file of tensors: NAME.safetensors or NAME.npz (numpy.savez)")
-      .required();
-  c.add("--out", a->out, "DIR", "Directory to create").required();
-  c.add("--config", a->config, "CONFIG.toml",
-        "The configuration of the model; files of longhand checkpoint export have it");
-  c.set(*a);
-  c.add("--prefix", a->options.prefix, "TEXT",
-        "Take only tensors whose names begin with this, without it, such as \"module.\"");
-  c.flag("--partial", a->options.partial,
-         "Take the tensors that fit; the model keeps its initial values for the others, which are "
-         "listed");
+  auto [c, a] = group.command<ImportArguments>("import", import_weights);
+  c.add("file", a->file).required();
+  c.add("--out", a->out).required();
+  c.add("--config", a->config);
+  c.common(*a, "set");
+  c.add("--prefix", a->options.prefix);
+  c.flag("--partial", a->options.partial);
   c.common(*a, "trust_paths json words");
-  c.footer(
-      "The new directory can be evaluated, and trained further as a new run:\n"
-      "  longhand train DIR/config.toml --init-from DIR --out NEW\n"
-      "Every tensor of the model must be in the file, with its shape; longhand checkpoint "
-      "inspect lists those of a run. Types of 16 bits become f32. Archives must not be "
-      "compressed.");
 }
 
 }  // namespace longhand::cli

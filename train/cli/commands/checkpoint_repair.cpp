@@ -1,23 +1,13 @@
-// longhand checkpoint repair: puts the files of a run in order.
-#include <memory>
-
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
+// longhand checkpoint repair: repairs the files of a run.
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/run/repair.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments {
-  std::string run;
-  bool json = false;
-};
-
-int repair(const Arguments& a) {
+int repair(const Common& a) {
   const train::Repair done = train::repair(a.run);
-  const auto name = [](const std::filesystem::path& file) {
+  const auto name = [](const fs::path& file) {
     return file.empty() ? std::nullopt : std::optional(file.string());
   };
   Answer out(a.json);
@@ -34,14 +24,14 @@ int repair(const Arguments& a) {
                                 }))
       .add("notes", done.notes);
   for (const train::SetAside& each : done.set_aside)
-    out.literal(fmt::format("kept      {} as {}: {}\n", each.file.string(),
-                            each.kept_as.filename().string(), bounded(each.reason, 1000)));
+    out.print("kept      {} as {}: {}\n", each.file.string(), each.kept_as.filename().string(),
+              bounded(each.reason, 1000));
   if (!done.last_from.empty()) out.text("restored  last.h5 from {last_from}, after step {step}\n");
   if (!done.best_from.empty()) out.text("restored  best.h5 from {best_from}\n");
   out.each("notes", "note      {}\n")
       .literal(done.changed() ? "repaired: " : "in order: ")
       .text(done.step ? "last.h5 is of step {step}"
-                      : "it has saved no checkpoint yet, and begins anew")
+                      : "it has not saved a checkpoint yet, and starts from the beginning")
       .literal("; continue with longhand train --resume " + shell_word(a.run) + "\n");
   return out.end();
 }
@@ -49,16 +39,9 @@ int repair(const Arguments& a) {
 }  // namespace
 
 void add_checkpoint_repair(Command& group) {
-  const auto a = std::make_shared<Arguments>();
-  Command c =
-      group.command("repair", "Put a run with damaged files in order", [a] { return repair(*a); });
-  c.add("run", a->run, "DIR", "Run directory").required();
-  c.json(a->json);
-  c.footer(
-      "last.h5 becomes the valid checkpoint after the most steps, best.h5 is restored if another "
-      "checkpoint is of its step, and metrics.jsonl ends where last.h5 does. Nothing is deleted:\n"
-      "damaged files are kept as NAME.damaged, others as NAME.before-repair. A run that is in "
-      "order is not changed. Exits with 3, and changes nothing, if no checkpoint is valid.");
+  auto [c, a] = group.command<Common>("repair", repair);
+  c.add("run", a->run).required();
+  c.common(*a, "json");
 }
 
 }  // namespace longhand::cli

@@ -1,18 +1,6 @@
 // longhand config: prints configurations, and starts new ones.
-#include "longhand/train/config/config.h"
-
-#include <fmt/format.h>
-
-#include <memory>
-#include <optional>
-
 #include "longhand/attention/registry.h"
-#include "longhand/core/error.h"
-#include "longhand/core/version.h"
-#include "longhand/data/file.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/config/reference.h"
 
 namespace longhand::cli {
@@ -21,7 +9,7 @@ namespace {
 struct Arguments : Common {
   std::string config;
   bool comments = false;
-  std::string task, variant = "softmax", out;
+  std::string task, variant = "softmax";
 };
 
 /// What the data requires of a model. Nothing, with a message, if it cannot be read: a configuration can
@@ -49,11 +37,9 @@ int dump(const Arguments& arguments) {
   return success;
 }
 
-/// Words of the command line that repeat a call of config init.
+/// The command line that repeats a call of config init.
 std::string call_of(const Arguments& a) {
-  std::string text = "longhand config init " + a.task + " " + a.variant;
-  for (const std::string& assignment : a.set) text += " --set " + shell_word(assignment);
-  return text;
+  return "longhand config init " + a.task + " " + a.variant + set_flags(a);
 }
 
 int init(const Arguments& arguments) {
@@ -88,51 +74,28 @@ int init(const Arguments& arguments) {
           arguments.task, arguments.variant, call_of(arguments), shell_word(name),
           arguments.variant) +
       train::commented_toml(train::effective_config(config, task ? &*task : nullptr), &config);
-  if (arguments.out.empty()) {
-    print_stdout("{}", text);
-  } else {
-    data::write_file_durably(arguments.out, text);
-    if (!arguments.quiet)
-      print_stdout_if_possible("written to {}; train with: longhand train {} --out runs/{}\n", name,
-                               shell_word(name), arguments.variant);
-  }
+  write_or_print(arguments.out, text);
+  if (!arguments.out.empty() && !arguments.quiet)
+    print_stdout_if_possible("written to {}; train with: longhand train {} --out runs/{}\n", name,
+                             shell_word(name), arguments.variant);
   return success;
 }
 
 }  // namespace
 
 void add_config(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command group = program.group("config", "Print configurations, and write one to start from");
-  const auto add_common = [&](Command& c) {
-    c.set(*a);
-    c.seed(*a);
-    c.threads();
-    c.quiet(*a);
-  };
-  Command c = group.command("dump", "Print every option of a configuration with its value",
-                            [a] { return dump(*a); });
-  c.add("config", a->config, "CONFIG.toml", "A configuration").required();
-  c.flag("--comments", a->comments,
-         "Add the meaning, the values and the default of each option as a comment");
-  add_common(c);
-  c.words_to_set(*a);
+  Command group = program.group("config");
+  auto [c, a] = group.command<Arguments>("dump", dump);
+  c.add("config", a->config).required();
+  c.flag("--comments", a->comments);
+  c.common(*a, "set seed threads quiet words");
 
-  Command start = group.command(
-      "init", "Print or write a configuration with every option, which trains as it is",
-      [a] { return init(*a); });
-  start.add("task", a->task, "TASK", "A task; longhand data tasks lists them").required();
-  start.add("variant", a->variant, "VARIANT",
-            "An attention variant; longhand variants lists them [softmax]");
+  auto [start, b] = group.command<Arguments>("init", init);
+  start.add("task", b->task).required();
+  start.add("variant", b->variant);
   // A file that was written may have been edited.
-  start.out(a->out, "FILE.toml", "Write to a new file [print]", [](const auto&) { return false; });
-  add_common(start);
-  start.words_to_set(*a);
-  start.footer(
-      "Each option stands below its meaning, the values that it accepts and its default. Tasks "
-      "that read files need data.path. Examples:\n"
-      "  longhand config init mqar performer -o mqar.toml\n"
-      "  longhand config init text_lm linear --set data.path=book.txt -o book.toml");
+  start.out(b->out, [](const auto&) { return false; });
+  start.common(*b, "set seed threads quiet words");
 }
 
 }  // namespace longhand::cli

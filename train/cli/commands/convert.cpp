@@ -1,31 +1,15 @@
 // longhand convert: gives the linear layers of a trained model low rank.
 #include "longhand/train/transfer/convert.h"
-
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <memory>
-#include <optional>
-
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cost/bench.h"
-#include "longhand/train/results/table.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/load_weights.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::cli {
 namespace {
 
 struct Arguments : Common {
-  std::string run;
   std::string low_rank;
-  std::string checkpoint = "best";
-  std::string out;
-  std::string split = "validation";
   bool no_evaluate = false;
   double seconds = 1;
 };
@@ -37,16 +21,12 @@ struct Evaluated {
 
 Evaluated evaluate(const Arguments& a, const train::SavedModel& run,
                    const train::Conversion& conversion) {
-  const Progress::Mode mode = Progress::mode_for_stderr(a.quiet);
-  const auto experiment = [&] {
-    const Waiting waiting(mode, "preparing data and model");
-    return std::make_unique<train::Experiment>(run.config, data::Splits::only(a.split));
-  }();
+  const auto experiment = prepare(a, run.config, a.quiet);
   load_weights(experiment->model, run.checkpoint);
   attention::Transformer converted(nn::root(), conversion.after);
   load_weights(converted, conversion.checkpoint);
   const auto metrics = [&](attention::Transformer& model, const std::string& what) {
-    Progress progress(mode, "evaluate", 2);
+    Progress progress(a.quiet, "evaluate", 2);
     return *train::evaluate(train::logits_of(model), experiment->task.split(a.split),
                             {.batch_size = experiment->options.eval_batch_size,
                              .on_progress = [&](const train::EvaluationProgress& p) {
@@ -64,7 +44,7 @@ struct Timed {
 
 Timed measure(const Arguments& a, const train::SavedModel& run,
               const train::Conversion& conversion) {
-  const Waiting waiting(Progress::mode_for_stderr(a.quiet), "timing");
+  const Waiting waiting(a.quiet, "timing");
   const int64_t batch = read_options<train::TrainSection>(run.config.train()).loading.batch_size;
   train::BenchOptions options;
   options.seconds = a.seconds;
@@ -78,22 +58,17 @@ int64_t parameters_of(const attention::LinearLayer& layer, int64_t rank) {
 }
 
 train::Table table_of(const train::Conversion& conversion) {
-  train::Table table{"layers",
-                     "Linear layers",
-                     "",
-                     {{"layer", ""},
-                      {"shape", ""},
-                      {"rank", ""},
-                      {"form", ""},
-                      {"energy", "energy kept"},
-                      {"error", "relative error"},
-                      {"before", "parameters before"},
-                      {"after", ""}}};
+  train::Table table{.name = "layers", .title = "Linear layers", .columns = {}};
   for (const train::ConvertedLayer& each : conversion.layers)
-    table.rows.push_back({each.layer.name, fmt::format("{} x {}", each.layer.out, each.layer.in),
-                          each.chosen, each.is_full() ? "full" : "low rank", each.energy,
-                          each.error, parameters_of(each.layer, 0),
-                          parameters_of(each.layer, each.layer.rank)});
+    add_row(table, {},
+            {{"layer", each.layer.name},
+             {"shape", fmt::format("{} x {}", each.layer.out, each.layer.in)},
+             {"rank", each.chosen},
+             {"form", each.is_full() ? "full" : "low rank"},
+             {"energy", each.energy, "energy kept"},
+             {"error", each.error, "relative error"},
+             {"before", parameters_of(each.layer, 0), "parameters before"},
+             {"after", parameters_of(each.layer, each.layer.rank)}});
   return table;
 }
 
@@ -123,11 +98,10 @@ int answer(const Arguments& a, const train::SavedModel& run, const train::Conver
   if (std::any_of(conversion.layers.begin(), conversion.layers.end(),
                   [](const auto& each) { return each.is_full(); }))
     out.text("full: factors of this rank would hold at least as many parameters as the weight\n");
-  out.literal(fmt::format("\nparameters     {} -> {} ({:.0f} %)\n",
-                          with_commas(conversion.parameters_before),
-                          with_commas(conversion.parameters_after),
-                          100 * static_cast<double>(conversion.parameters_after) /
-                              static_cast<double>(conversion.parameters_before)));
+  out.print("\nparameters     {} -> {} ({:.0f} %)\n", with_commas(conversion.parameters_before),
+            with_commas(conversion.parameters_after),
+            100 * static_cast<double>(conversion.parameters_after) /
+                static_cast<double>(conversion.parameters_before));
   if (evaluated) {
     const train::Metrics &before = evaluated->before, &after = evaluated->after;
     out.add("evaluation", Json{{"split", a.split},
@@ -155,8 +129,8 @@ int answer(const Arguments& a, const train::SavedModel& run, const train::Conver
   };
   out.literal(time("forward pass", timed.before.forward, timed.after.forward) +
               time("training step", timed.before.step, timed.after.step));
-  out.literal(fmt::format("               medians, in turn, on {} x {} random tokens\n",
-                          timed.batch, conversion.before.max_length));
+  out.print("               medians, in turn, on {} x {} random tokens\n", timed.batch,
+            conversion.before.max_length);
   return out.text("written        {out}\n").end();
 }
 
@@ -167,7 +141,7 @@ int convert(const Arguments& a) {
   const train::SavedModel run = train::load_model(a.run, a.checkpoint);
   if (!a.no_evaluate && !a.trust_paths) run.check_paths();
   const train::Conversion conversion = [&] {
-    const Waiting waiting(Progress::mode_for_stderr(a.quiet), "factoring weights");
+    const Waiting waiting(a.quiet, "factoring weights");
     return train::convert_to_low_rank(run, rule);
   }();
   std::optional<Evaluated> evaluated;
@@ -180,31 +154,17 @@ int convert(const Arguments& a) {
 }  // namespace
 
 void add_convert(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("convert",
-                              "Replace the linear layers of a trained model by layers of low rank",
-                              [a] { return convert(*a); });
-  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
-  c.add("--low-rank", a->low_rank, "R|E",
-        "Rank of all layers, such as 16; or the fraction of the energy that each layer keeps, such "
-        "as 0.95: the sum of the squares of its singular values")
-      .required();
-  c.add("--out", a->out, "DIR", "Directory to create").required();
-  c.add("--checkpoint", a->checkpoint, "NAME",
-        "best, last or the name of another checkpoint of the run [best]");
-  c.add("--split", a->split, "SPLIT",
-        "Split on which both models are evaluated: train, validation or test [validation]");
-  c.trust_paths(*a);
-  c.flag("--no-evaluate", a->no_evaluate, "Do not evaluate the models: the data is not needed");
-  c.add("--seconds", a->seconds, "S", "Time each model for S seconds, at least three times [1]")
-      .not_negative();
+  auto [c, a] = program.command<Arguments>("convert", convert);
+  a->split = "validation";
+  c.common(*a, "run");
+  c.add("--low-rank", a->low_rank).required();
+  c.add("--out", a->out).required();
+  c.common(*a, "checkpoint");
+  c.add("--split", a->split);
+  c.common(*a, "trust_paths");
+  c.flag("--no-evaluate", a->no_evaluate);
+  c.add("--seconds", a->seconds).not_negative();
   c.common(*a, "threads quiet json");
-  c.footer(
-      "Each weight of the blocks (query, key, value, output and both layers of the feed-forward "
-      "network) is replaced by the two factors of its truncated singular value decomposition. "
-      "Layers stay full where the factors would hold at least as many numbers. Averaged weights "
-      "are converted where the checkpoint has them. The new directory can be evaluated, and "
-      "trained further as a new run: longhand train DIR/config.toml --init-from DIR.");
 }
 
 }  // namespace longhand::cli

@@ -1,23 +1,12 @@
 // longhand data: writes, prints, hashes and verifies the data of tasks.
-#include <fmt/format.h>
-
-#include <memory>
 #include <numeric>
-#include <vector>
 
-#include "longhand/core/error.h"
-#include "longhand/core/utf8.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/listops.h"
 #include "longhand/data/subset.h"
 #include "longhand/data/tasks/stored.h"
 #include "longhand/data/trailer.h"
-#include "longhand/train/cli/commands/groups.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::data {
 
@@ -39,8 +28,6 @@ namespace {
 
 struct Arguments : Common {
   std::string task;
-  std::string split;  // empty: all
-  std::string out;
   int64_t count = 0;
 };
 
@@ -61,7 +48,7 @@ Made make(const Arguments& arguments, const data::Splits& used = {}) {
   EffectiveValues values;
   train::read_task_info(config, &values);
   const auto seed = std::get<int64_t>(values.at("seed").value);
-  const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "preparing data");
+  const Waiting waiting(arguments.quiet, "preparing data");
   Made made{train::read_task(config, used), static_cast<uint64_t>(seed)};
   if (arguments.count > 0)
     for (auto* split : {&made.task.train, &made.task.validation, &made.task.test})
@@ -104,7 +91,7 @@ std::string names_of(const data::TaskInfo& info, const std::vector<int32_t>& tar
 int make_file(const Arguments& arguments) {
   const Made made = make(arguments);
   {
-    const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "writing " + arguments.out);
+    const Waiting waiting(arguments.quiet, "writing " + arguments.out);
     data::write_task(made.task, arguments.out, made.seed);
   }
   Json examples;
@@ -127,10 +114,9 @@ int show(const Arguments& arguments) {
   const data::Dataset& dataset = made.task.split(arguments.split);
   Answer out(arguments.json);
   out.add(info);
-  if (!arguments.json)
-    print_stdout("{}: {} examples of up to {} tokens below {}, with one class below {} per {}\n",
-                 arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
-                 info.per_token ? "token" : "sequence");
+  out.print("{}: {} examples of up to {} tokens below {}, with one class below {} per {}\n",
+            arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
+            info.per_token ? "token" : "sequence");
   Json examples;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const data::Batch batch = dataset.collate({{i}});
@@ -139,12 +125,10 @@ int show(const Arguments& arguments) {
     Json& example = examples.emplace_back(Json{{"tokens", tokens}, {"targets", targets}});
     if (info.bytes || info.name == "listops") example["text"] = text_of_tokens(info, tokens);
     if (!info.labels.empty() && !info.per_token) example["label"] = info.label_of(targets[0]);
-    if (arguments.json) continue;
-    print_stdout("\n{}\n{}: {}\n", text_of_tokens(info, tokens),
-                 info.per_token ? "targets" : "target",
-                 info.bytes && info.per_token ? text_of_bytes(targets)
-                 : info.labels.empty()        ? fmt::format("{}", fmt::join(targets, " "))
-                                              : names_of(info, targets));
+    out.print("\n{}\n{}: {}\n", text_of_tokens(info, tokens), info.per_token ? "targets" : "target",
+              info.bytes && info.per_token ? text_of_bytes(targets)
+              : info.labels.empty()        ? fmt::format("{}", fmt::join(targets, " "))
+                                           : names_of(info, targets));
   }
   if (!examples.is_null()) out.add("examples", examples);
   return out.end();
@@ -153,20 +137,20 @@ int show(const Arguments& arguments) {
 int hash(const Arguments& arguments) {
   const bool one = !arguments.split.empty();
   const Made made = make(arguments, one ? data::Splits::only(arguments.split) : data::Splits());
-  const Waiting waiting(Progress::mode_for_stderr(arguments.quiet), "hashing");
+  const Waiting waiting(arguments.quiet, "hashing");
   Answer out(arguments.json);
   Json splits;
   for (const std::string& split : made.task.splits()) {
     const data::Dataset& dataset = made.task.split(split);
     splits[split] = {{"examples", dataset.size()}, {"hash", data::content_hash(dataset)}};
-    out.literal(fmt::format("{}  {} ({} examples)\n", splits[split]["hash"].get<std::string>(),
-                            split, dataset.size()));
+    out.print("{}  {} ({} examples)\n", splits[split]["hash"].get<std::string>(), split,
+              dataset.size());
   }
   return out.add(made.task.info).add("splits", splits).end();
 }
 
-int list_tasks(bool json) {
-  Answer out(json);
+int list_tasks(const Common& arguments) {
+  Answer out(arguments.json);
   out.add("tasks", list_of(data::task_names(), [&](const std::string& name) -> Json {
             out.literal(wrapped_lines(name + ": " + data::task_summary(name), 100) + "\n");
             return {{"name", name},
@@ -176,49 +160,43 @@ int list_tasks(bool json) {
   return out.text("\nOptions of a task: longhand help data.NAME\n").end();
 }
 
+void add_task(Command& c, Arguments& a) {
+  c.add("task", a.task).required();
+  c.common(a, "set seed threads words");
+}
+
 }  // namespace
 
 void add_data(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command group = program.group("data", "Write, print, hash and verify data");
-  const auto add_task = [&](Command& c) {
-    c.add("task", a->task, "TASK", "Name of a task; longhand data tasks lists them").required();
-    c.set(*a, "data.KEY=VALUE", "Set an option of the task; may be repeated");
-    c.seed(*a);
-    c.threads();
-    c.words_to_set(*a);
-  };
-  Command make = group.command("make", "Write a task's data to a file for the task \"tokens\"",
-                               [a] { return make_file(*a); });
-  add_task(make);
-  make.out(a->out, "FILE.h5", "File to write",
+  Command group = program.group("data");
+
+  auto [make, m] = group.command<Arguments>("make", make_file);
+  add_task(make, *m);
+  make.out(m->out,
            [](const auto& file) {
              return data::has_trailer(data::RegularFile(file), data::data_file);
            })
       .required();
-  make.add("--count", a->count, "N", "At most N examples of each split [all]").positive();
-  make.common(*a, "quiet json");
+  make.add("--count", m->count).positive();
+  make.common(*m, "quiet json");
 
-  Command show_some = group.command("show", "Print examples of a task", [a] {
-    if (a->count == 0) a->count = 3;
-    if (a->split.empty()) a->split = "train";
-    return show(*a);
-  });
-  add_task(show_some);
-  show_some.add("--split", a->split, "SPLIT", "train, validation or test [train]");
-  show_some.add("--count", a->count, "N", "Number of examples to print [3]").positive();
-  show_some.json(a->json);
+  auto [show_some, s] = group.command<Arguments>("show", show);
+  s->split = "train";
+  s->count = 3;
+  add_task(show_some, *s);
+  show_some.add("--split", s->split);
+  show_some.add("--count", s->count).positive();
+  show_some.common(*s, "json");
 
-  Command hash_all = group.command(
-      "hash", "Print a hash of a task's data, identical on all machines", [a] { return hash(*a); });
-  add_task(hash_all);
-  hash_all.add("--split", a->split, "SPLIT", "Only train, validation or test [all]");
-  hash_all.add("--count", a->count, "N", "Hash the first N examples of each split [all]")
-      .positive();
-  hash_all.common(*a, "quiet json");
+  auto [hash_all, h] = group.command<Arguments>("hash", hash);
+  h->split.clear();  // all
+  add_task(hash_all, *h);
+  hash_all.add("--split", h->split);
+  hash_all.add("--count", h->count).positive();
+  hash_all.common(*h, "quiet json");
 
-  group.command("tasks", "List the tasks and their options", [a] { return list_tasks(a->json); })
-      .json(a->json);
+  auto [tasks, t] = group.command<Common>("tasks", list_tasks);
+  tasks.common(*t, "json");
 
   add_data_checks(group);
 }

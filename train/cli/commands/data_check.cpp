@@ -1,14 +1,6 @@
 // longhand data check: verifies data files and lists what they hold.
-#include "longhand/train/cli/commands/groups.h"
-
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <memory>
-#include <utility>
-#include <vector>
-
-#include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/data/contents.h"
 #include "longhand/data/file.h"
@@ -18,18 +10,40 @@
 #include "longhand/data/listops.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/child.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/run/sandbox.h"
+
+namespace longhand::data {
+
+void fields(train::Is<Contents> auto& c, auto& f) {
+  f("examples", c.examples);
+  f("shortest", c.shortest);
+  f("median", c.median);
+  f("longest", c.longest);
+  f("tokens", c.tokens);
+  f("different_tokens", c.different_tokens);
+  f("largest_token", c.largest_token);
+  f("ignored", c.ignored);
+  f("repeated", c.repeated);
+  f("hash", c.hash);
+}
+
+void fields(train::Is<Survey> auto& s, auto& f) {
+  f("groups", s.groups);
+  f("datasets", s.datasets);
+  f("attributes", s.attributes);
+  f("refused", s.refused);
+  f("first_refusal", s.first_refusal);
+}
+
+}  // namespace longhand::data
 
 namespace longhand::cli {
 namespace {
 
 struct Arguments : Common {
-  std::string path, split;
+  std::string task, path;
+  bool in_process = false, from_stdin = false;  // of check_hdf5()
 };
 
 /// A split and what it holds.
@@ -54,25 +68,15 @@ std::string text_of_classes(const data::TaskInfo& info, const data::Contents& co
 void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskInfo& info) {
   Json all;
   for (const auto& [name, c] : splits) {
-    Json& json = all[name] = {{"examples", c.examples},
-                              {"shortest", c.shortest},
-                              {"median", c.median},
-                              {"longest", c.longest},
-                              {"tokens", c.tokens},
-                              {"different_tokens", c.different_tokens},
-                              {"largest_token", c.largest_token},
-                              {"ignored", c.ignored},
-                              {"repeated", c.repeated},
-                              {"hash", c.hash}};
-    out.literal(fmt::format("{:<11} ", name))
+    Json& json = all[name] = train::json_of(c);
+    out.print("{:<11} ", name)
         .text(
             "{examples:,} examples, hash {hash}\n"
             "  lengths     {shortest:,} to {longest:,} tokens, median {median:,}; {tokens:,} in "
             "all\n"
             "  vocabulary  {different_tokens:,} different tokens, the largest {largest_token:,}\n",
             json)
-        .literal(fmt::format("  {:<11} {}\n", info.per_token ? "targets" : "labels",
-                             text_of_classes(info, c)));
+        .print("  {:<11} {}\n", info.per_token ? "targets" : "labels", text_of_classes(info, c));
     if (c.ignored > 0) out.text("  ignored     {ignored:,} targets\n", json);
     if (c.repeated > 0)
       out.text("  repeated    {repeated:,} examples have the tokens of an earlier one\n", json);
@@ -86,16 +90,15 @@ void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskI
     const int64_t shared = data::shared_examples(splits[0].second, splits[i].second);
     all[splits[i].first]["shared_with_train"] = shared;
     if (shared > 0)
-      out.literal(fmt::format("{} examples of {} occur in train, too\n", with_commas(shared),
-                              splits[i].first));
+      out.print("{} examples of {} occur in train, too\n", with_commas(shared), splits[i].first);
   }
   out.add("splits", all);
 }
 
 /// Reads a task from files, all of it, and lists what its splits hold.
-int check_task(const std::string& name, const Arguments& arguments) {
+int check_task(const Arguments& arguments) {
   train::Config config;
-  config.assign("data", "task", name, "TASK");
+  config.assign("data", "task", arguments.task, "TASK");
   config.assign("data", "path", arguments.path, "PATH");
   apply_to_data(arguments, config);
   for (const char* section : {"model", "attention", "optimizer"})
@@ -104,7 +107,7 @@ int check_task(const std::string& name, const Arguments& arguments) {
   std::vector<Named> splits;
   data::Task task;
   {
-    const Waiting waiting(Progress::mode_for_stderr(arguments.json), "reading");
+    const Waiting waiting(arguments.json, "reading");
     task = train::read_task(
         config, arguments.split.empty() ? data::Splits() : data::Splits::only(arguments.split));
     for (const std::string& split : task.splits())
@@ -134,10 +137,10 @@ data::Contents contents_of_listops(const std::string& file) {
   return data::contents_of(*data::in_memory(std::move(all)));
 }
 
-int check_listops(const std::string& file, bool json) {
-  const data::listops::TsvReport report = data::listops::check_tsv(file);
-  Answer out(json);
-  out.add("file", file)
+int check_listops(const Arguments& a) {
+  const data::listops::TsvReport report = data::listops::check_tsv(a.path);
+  Answer out(a.json);
+  out.add("file", a.path)
       .add("expressions", report.expressions)
       .add("agreeing", report.agreeing)
       .add("disagreeing",
@@ -148,21 +151,21 @@ int check_listops(const std::string& file, bool json) {
       .text("{agreeing} of {expressions} targets agree\n")
       .each("disagreeing",
             "line {line}: target {target}, but the value of the expression is {value}\n");
-  add_splits(out, {{"file", contents_of_listops(file)}}, {});
+  add_splits(out, {{"file", contents_of_listops(a.path)}}, {});
   out.end();
-  check<DataError>(report.agreeing == report.expressions, file, ": ",
+  check<DataError>(report.agreeing == report.expressions, a.path, ": ",
                    report.expressions - report.agreeing, " of ", report.expressions,
                    " targets disagree with their expression");
   return success;
 }
 
-int check_hdf5(const std::string& file, bool json, bool in_process, bool from_stdin) {
+int check_hdf5(const Arguments& a) {
   const auto open_again = [&] {
-    return from_stdin ? data::RegularFile(dup(STDIN_FILENO), file) : data::RegularFile(file);
+    return a.from_stdin ? data::RegularFile(dup(STDIN_FILENO), a.path) : data::RegularFile(a.path);
   };
   data::RegularFile regular = open_again();
-  if (!in_process) {
-    print_stdout("{}", read_file_in_child(regular, json));
+  if (!a.in_process) {
+    print_stdout("{}", read_file_in_child(regular, a.json));
     return success;
   }
   data::RegularFile same = open_again();
@@ -179,14 +182,10 @@ int check_hdf5(const std::string& file, bool json, bool in_process, bool from_st
     // a data file, or a checkpoint that is refused for a reason that loading it will state
   }
   const data::Survey found = data::survey(regular);
-  Answer out(json);
-  out.add("file", file)
+  Answer out(a.json);
+  out.add("file", a.path)
       .add("sandboxed", sandboxed)
-      .add("groups", found.groups)
-      .add("datasets", found.datasets)
-      .add("attributes", found.attributes)
-      .add("refused", found.refused)
-      .add("first_refusal", found.first_refusal)
+      .add(found)
       .text(
           "{groups} groups, {datasets} datasets and {attributes} attributes; {refused} cannot be "
           "read\n");
@@ -197,47 +196,23 @@ int check_hdf5(const std::string& file, bool json, bool in_process, bool from_st
 }  // namespace
 
 void add_data_checks(Command& data) {
-  const auto file = std::make_shared<std::string>();
-  const auto json = std::make_shared<bool>(false);
-  Command check_files = data.group("check", "Verify data files and list what they hold");
-  for (const auto& [task, text] :
-       {std::pair{"tokens", "Token sequences: HDF5, CSV or JSON Lines"},
-        {"text_classification", "Labelled texts: TSV, CSV or JSON Lines"},
-        {"text_lm", "Text: a file or a folder of files"},
-        {"pixels", "Images: a folder of IDX files"}}) {
-    const auto a = std::make_shared<Arguments>();
-    const std::string name = task;
-    Command c = check_files.command(name, text, [a, name] { return check_task(name, *a); });
-    c.add("path", a->path, "PATH", "What data.path names").required();
-    c.add("--split", a->split, "SPLIT", "Only train, validation or test [all that there are]");
-    c.set(*a, "data.KEY=VALUE", "Set an option of the task; may be repeated");
-    c.json(a->json);
-    c.words_to_set(*a);
-    c.footer(
-        "Reads everything as training would, and lists for each split its examples, lengths, "
-        "tokens, labels and hash, and the examples of evaluation that occur in training, too.");
+  Command check_files = data.group("check");
+  for (const char* const task : {"tokens", "text_classification", "text_lm", "pixels"}) {
+    auto [c, a] = check_files.command<Arguments>(task, check_task);
+    a->task = task;
+    a->split.clear();  // all
+    c.add("path", a->path).required();
+    c.add("--split", a->split);
+    c.common(*a, "set json words");
   }
-  Command listops = check_files.command(
-      "listops", "Recompute every target of a ListOps TSV file; exits with 3 if any disagrees",
-      [file, json] { return check_listops(*file, *json); });
-  listops
-      .add("file", *file, "FILE.tsv", "File with the columns Source and Target of Long Range Arena")
-      .required();
-  listops.json(*json);
-  const auto in_process = std::make_shared<bool>(false);
-  const auto from_stdin = std::make_shared<bool>(false);
-  Command hdf5 = check_files.command(
-      "hdf5", "Read everything in an HDF5 file, under limits of time, memory and files",
-      [=] { return check_hdf5(*file, *json, *in_process, *from_stdin); });
-  hdf5.add("file", *file, "FILE.h5", "A data file or a checkpoint").required();
-  hdf5.flag("--in-process", *in_process,
-            "Read it in this process, which damaged files may crash [a process of its own]");
-  hdf5.flag("--stdin", *from_stdin, "Read it from stdin, a regular file; FILE.h5 is its name");
-  hdf5.json(*json);
-  hdf5.footer(
-      "Every other command does this before it reads an HDF5 file, and refuses the file if the "
-      "process that reads it crashes. Objects that cannot be read are counted; they are no error "
-      "unless they are used.");
+  auto [listops, l] = check_files.command<Arguments>("listops", check_listops);
+  listops.add("file", l->path).required();
+  listops.common(*l, "json");
+  auto [hdf5, h] = check_files.command<Arguments>("hdf5", check_hdf5);
+  hdf5.add("file", h->path).required();
+  hdf5.flag("--in-process", h->in_process);
+  hdf5.flag("--stdin", h->from_stdin);
+  hdf5.common(*h, "json");
 }
 
 }  // namespace longhand::cli

@@ -1,25 +1,10 @@
 // longhand evaluate: loss and accuracy of a trained model, also with another attention variant or on
 // other data, over a grid of both, and of ensembles.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <memory>
-#include <vector>
-
-#include "longhand/core/error.h"
 #include "longhand/core/storage.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/cli/output/results.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/lab/drop_in.h"
 #include "longhand/train/lab/drop_in_grid.h"
-#include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::train {
@@ -41,25 +26,18 @@ void fields(Is<SegmentMetrics> auto& s, auto& f) {
 namespace longhand::cli {
 namespace {
 
-struct Arguments : ResultsArguments {
+struct Arguments : Common {
   std::vector<std::string> words;  // runs, and assignments after --set
   std::vector<std::string> runs;
-  std::string split = "test";
-  std::string checkpoint = "best";
   int64_t limit = 0;
   std::string grid;               // a file
   std::vector<std::string> over;  // section.key=value,value
   std::optional<int64_t> draws;
-  std::string table;  // a format
 };
 
-/// Loads a checkpoint for evaluation. Throws DivergedError if its weights are not finite: their metrics
-/// would mean nothing.
 train::SavedModel load(const Arguments& arguments, const std::string& run) {
-  train::SavedModel saved = train::load_model(run, arguments.checkpoint);
-  check_finite(saved.checkpoint, saved.file);
+  train::SavedModel saved = load_run(arguments, run);
   if (!arguments.trust_paths) saved.check_paths({"data.path"}, &arguments.set);
-  saved.accept_data = arguments.accept_data;
   return saved;
 }
 
@@ -82,7 +60,7 @@ int evaluate_over_grid(const Arguments& arguments) {
   const train::SavedModel run = load(arguments, arguments.runs[0]);
   train::Sweep sweep = train::drop_in_grid(run, arguments.grid, arguments.over, arguments.set);
   if (arguments.draws) sweep.seeds = seeds_of(arguments);
-  Progress progress(arguments.progress(), "evaluate", 2);
+  Progress progress(arguments.quiet || arguments.json, "evaluate", 2);
   const train::Results results =
       train::evaluate_grid(run, sweep,
                            {.split = arguments.split,
@@ -96,14 +74,13 @@ int evaluate_over_grid(const Arguments& arguments) {
     return with_intervals(without_empty_columns(without_columns(
         table, [&](size_t i) { return table.columns[i].heading.find('.') != std::string::npos; })));
   };
-  return finish(arguments, results,
-                {.hidden = {"draws"}, .format = arguments.table, .readable = readable});
+  return finish(arguments, results, {.hidden = {"draws"}, .readable = readable});
 }
 
 int evaluate_as_ensemble(const Arguments& arguments) {
   std::vector<train::SavedModel> runs;
   for (const std::string& run : arguments.runs) runs.push_back(load(arguments, run));
-  Progress progress(arguments.progress(), "evaluate", 2);
+  Progress progress(arguments.quiet || arguments.json, "evaluate", 2);
   const train::Results results = train::evaluate_ensemble(
       std::move(runs),
       {.split = arguments.split,
@@ -112,10 +89,9 @@ int evaluate_as_ensemble(const Arguments& arguments) {
        .set = arguments.set,
        .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); }});
   progress.clear();
-  return finish(arguments, results,
-                {.format = arguments.table, .readable = [](const train::Table& table) {
-                   return with_intervals(without_empty_columns(table));
-                 }});
+  return finish(arguments, results, {.readable = [](const train::Table& table) {
+                  return with_intervals(without_empty_columns(table));
+                }});
 }
 
 /// Reports data with longer sequences than those that the model was trained on. Throws ConfigError if
@@ -149,11 +125,7 @@ int evaluate_run(const Arguments& arguments) {
   const train::Config trained = run.config;
   for (const std::string& assignment : arguments.set) run.config.assign(assignment);
   check_length(trained, run.config, arguments);
-  const Progress::Mode mode = Progress::mode_for_stderr(arguments.quiet);
-  const auto experiment = [&] {
-    const Waiting waiting(mode, "preparing data and model");
-    return std::make_unique<train::Experiment>(run.config, data::Splits::only(arguments.split));
-  }();
+  const auto experiment = prepare(arguments, run.config, arguments.quiet);
   report_ignored(experiment->config.ignored(experiment->effective), arguments.quiet);
   const train::Fresh fresh =
       load_weights(experiment->model, run, {.other_attention = changes_attention(arguments.set)});
@@ -161,7 +133,7 @@ int evaluate_run(const Arguments& arguments) {
   const data::Dataset& dataset = experiment->task.split(arguments.split);
   std::vector<train::SegmentMetrics> segments;
   {
-    Progress progress(mode, "evaluate", 2);
+    Progress progress(arguments.quiet, "evaluate", 2);
     segments = *train::evaluate_segments(train::logits_of(experiment->model), dataset,
                                          {.batch_size = experiment->options.eval_batch_size,
                                           .limit = arguments.limit,
@@ -208,7 +180,7 @@ int evaluate_run(const Arguments& arguments) {
 
 int evaluate(Arguments arguments) {
   for (const std::string& word : arguments.words) {
-    const bool is_run = word.find('=') == std::string::npos || std::filesystem::exists(word);
+    const bool is_run = word.find('=') == std::string::npos || fs::exists(word);
     (is_run ? arguments.runs : arguments.set).push_back(word);
   }
   check<ConfigError>(!arguments.runs.empty(), "evaluate: expected the directory of a run");
@@ -221,48 +193,16 @@ int evaluate(Arguments arguments) {
 }  // namespace
 
 void add_evaluate(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("evaluate", "Compute loss and accuracy of a trained model",
-                              [a] { return evaluate(*a); });
-  c.add("runs", a->words, "DIR",
-        "Run directory or checkpoint file; several are evaluated as an ensemble")
-      .required();
-  c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
-  c.add("--checkpoint", a->checkpoint, "NAME",
-        "best, last or the name of another checkpoint of the run [best]");
-  c.add("--limit", a->limit, "N",
-        "Evaluate the first N examples, of each segment of a mixture [all]")
-      .positive();
-  c.add("--grid", a->grid, "FILE.toml",
-        "Evaluate over the axes of a file, written as those of a sweep: a drop-in table");
-  c.add("--over", a->over, "KEY=V,...",
-        "The same without a file: an axis with these values; may be repeated, axes multiply")
-      .repeated();
-  c.add("--draws", a->draws, "K",
-        "Draw random features (and weights that are initialised) K times: with --grid and --over, "
-        "intervals over draws; otherwise the ensemble of the draws")
-      .positive();
-  c.add("--seed", a->seed, "N", "Seed of the first draw; others follow it [0]");
-  c.common(*a, "set trust_paths accept_data threads quiet json");
-  add_out(c, *a);
-  c.add("--table", a->table, "FORMAT", "Print only the table: md, csv, tex or text");
-  c.footer(
-      "With another variant (--set attention.type=NAME), weights that both have are loaded; "
-      "parameters that only the new one has are initialised and listed. On other data: --set "
-      "data.task=tokens --set data.path=FILE.h5, of which only the split is read. Without options "
-      "of [data] the data must be those of the run, by their hash.\n"
-      "A mixture is reported segment by segment: --set 'data.length=[64,128]' evaluates a model of "
-      "a generated task such as mqar or parity at both lengths, of which the longest must be at "
-      "most model.max_length.\n"
-      "A table of drop-in variants, with differences to the model as trained:\n"
-      "  longhand evaluate DIR --over attention.type=softmax,nystrom,performer \\\n"
-      "    --over attention.features=64,256 --draws 5 -o drop_in.json\n"
-      "An option of attention applies to the variants that have it: here performer with 64 and "
-      "with 256 features, softmax and nystrom once. --grid takes [[axis]] with conditions and "
-      "linked keys, and seeds, as in longhand ablate; the base is the run. Nothing is evaluated "
-      "unless every variant can stand in.\n"
-      "An ensemble predicts with the mean of its members' probabilities: longhand evaluate DIR1 "
-      "DIR2, or --draws K for draws of one run. All members must have the same data and classes.");
+  auto [c, a] = program.command<Arguments>("evaluate", evaluate);
+  c.add("runs", a->words).required();
+  c.common(*a, "split checkpoint");
+  c.add("--limit", a->limit).positive();
+  c.add("--grid", a->grid);
+  c.add("--over", a->over).repeated();
+  c.add("--draws", a->draws).positive();
+  c.add("--seed", a->seed);
+  c.common(*a, "set trust_paths accept_data threads quiet json results");
+  c.add("--table", a->table);
 }
 
 }  // namespace longhand::cli

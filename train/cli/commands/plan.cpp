@@ -1,24 +1,13 @@
 // longhand plan: what a training step takes on any number of ranks, and how to divide them.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <utility>
-
-#include "longhand/core/error.h"
-#include "longhand/data/file.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/cli/output/results.h"
-#include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/plan.h"
+#include "longhand/data/file.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments : ResultsArguments {
-  std::string config, bench, table;
+struct Arguments : Common {
+  std::string config, bench;
   std::vector<int64_t> ranks{1, 2, 4, 8}, length;  // length: empty: that of the configuration
   std::vector<std::string> rates;
   std::optional<double> latency, bandwidth;  // us, GB/s
@@ -64,7 +53,7 @@ int plan(const Arguments& a) {
   train::ForecastRequest request;
   request.network = network_of(a);
   {
-    const Waiting waiting(a.progress(), "plan: reading the data");
+    const Waiting waiting(a.quiet || a.json, "plan: reading the data");
     request.memory = train::memory_request(config);
   }
   train::MemoryLimit machine = train::memory_limit(request.memory);
@@ -82,7 +71,7 @@ int plan(const Arguments& a) {
     request.compute =
         train::compute_of_bench(data::read_text_file(a.bench), model.attention_name(), a.bench);
   } else {
-    Progress progress(a.progress(), "plan: measuring steps", 2);
+    Progress progress(a.quiet || a.json, "plan: measuring steps", 2);
     train::BenchOptions options{.seconds = a.seconds,
                                 .seed = seed_or_default(a),
                                 .recompute = request.memory.train.trainer.step.recompute};
@@ -92,59 +81,28 @@ int plan(const Arguments& a) {
         request.memory.micro_batch_size(), options);
   }
   const train::Results results = [&] {
-    const Waiting waiting(a.progress(), "plan: computing");
+    const Waiting waiting(a.quiet || a.json, "plan: computing");
     return train::plan(request, models, {.ranks = a.ranks, .here = a.here});
   }();
-  return finish(a, results, {.hidden = {}, .format = a.table});
+  return finish(a, results);
 }
 
 }  // namespace
 
 void add_plan(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command(
-      "plan", "Predict time, memory and traffic of training on several ranks, and choose a split",
-      [a] { return plan(*a); });
-  c.add("config", a->config, "CONFIG.toml", "Configuration of the run").required();
-  c.add("--ranks", a->ranks, "N,...", "Numbers of ranks [1,2,4,8]")
-      .separated_by_commas()
-      .positive();
-  c.add("--length", a->length, "N,...",
-        "Lengths of sequences in tokens [that of the configuration]")
-      .separated_by_commas()
-      .positive();
-  c.add("--rates", a->rates, "FILE.json",
-        "Rates of the network, measured by longhand-mpi bench comm -o FILE.json; may be repeated, "
-        "for several numbers of ranks: the nearest one counts")
-      .repeated();
-  c.add("--latency", a->latency, "US",
-        "Without --rates: assume a network of this latency, in microseconds [50]");
-  c.add("--bandwidth", a->bandwidth, "X",
-        "Without --rates: assume a network of this bandwidth, in GB/s [1]");
-  c.add("--bench", a->bench, "FILE.json",
-        "How fast a rank computes, from longhand bench step --json > FILE.json, instead of "
-        "measuring it now");
-  c.add("--seconds", a->seconds, "S", "Measure steps at each of two lengths for S seconds [0.5]")
-      .not_negative();
-  c.add("--memory", a->memory, "GIB",
-        "Memory of each rank, in GiB [train.memory_limit, or what this machine has]");
-  c.flag("--here", a->here,
-         "All ranks run on this machine and share its cores and its memory, instead of one rank on "
-         "each machine");
-  c.add("--table", a->table, "FORMAT", "Print only the choices, as md, csv, tex or text");
-  add_out(c, *a);
-  c.common(*a, "set seed threads quiet json words");
-  c.footer(
-      "Trains nothing: measures a few steps of short sequences, and computes the rest. Ranks are "
-      "divided into rows: the ranks of a row share out the tokens of the same sequences "
-      "(train.sequence_ranks), the rows share out the sequences of a batch (train.shards). Of the "
-      "splits that fit into memory the fastest one is chosen. --threads are those of each rank. "
-      "train/cost/plan.md has the formulas, and how far measured times are from computed "
-      "ones.\n"
-      "Examples:\n"
-      "  mpirun -np 4 longhand-mpi bench comm -o comm.json\n"
-      "  longhand plan CONFIG.toml --rates comm.json --ranks 4,16,64 --length 65536,1048576\n"
-      "  longhand plan CONFIG.toml --latency 2 --bandwidth 12 --memory 64 --table md");
+  auto [c, a] = program.command<Arguments>("plan", plan);
+  c.add("config", a->config).required();
+  c.add("--ranks", a->ranks).positive();
+  c.add("--length", a->length).positive();
+  c.add("--rates", a->rates).repeated();
+  c.add("--latency", a->latency);
+  c.add("--bandwidth", a->bandwidth);
+  c.add("--bench", a->bench);
+  c.add("--seconds", a->seconds).not_negative();
+  c.add("--memory", a->memory);
+  c.flag("--here", a->here);
+  c.add("--table", a->table);
+  c.common(*a, "results set seed threads quiet json words");
 }
 
 }  // namespace longhand::cli

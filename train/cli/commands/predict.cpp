@@ -1,16 +1,6 @@
 // longhand predict: the predictions of a trained model, example by example.
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/evaluate/predict.h"
-
-#include <cmath>
-#include <filesystem>
-#include <memory>
-
-#include "longhand/core/error.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/config/experiment.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/load_weights.h"
@@ -19,9 +9,7 @@ namespace longhand::cli {
 namespace {
 
 struct Arguments : Common {
-  std::string run, data, out;
-  std::string split = "test";
-  std::string checkpoint = "best";
+  std::string data;
   int64_t limit = 0;
   bool logits = false;
 };
@@ -41,32 +29,27 @@ std::map<std::string, std::string> about(const Arguments& a, const train::SavedM
 
 int predict(const Arguments& a) {
   train::check_predictions_path(a.out);
-  const std::filesystem::path folder = std::filesystem::path(a.out).parent_path();
-  check<ConfigError>(folder.empty() || std::filesystem::is_directory(folder), "-o ", a.out,
+  const fs::path folder = fs::path(a.out).parent_path();
+  check<ConfigError>(folder.empty() || fs::is_directory(folder), "-o ", a.out,
                      ": there is no folder ", folder.string());
   check<ConfigError>(
       !a.json || !a.out.empty(),
       "--json: expected -o FILE, beside which the summary is printed; without -o the "
       "predictions are printed, as JSON Lines");
-  train::SavedModel run = train::load_model(a.run, a.checkpoint);
-  check_finite(run.checkpoint, run.file);
-  run.accept_data = a.accept_data;
+  train::SavedModel run = load_run(a, a.run);
   if (!a.data.empty()) {
     train::read_data_from(a.data, run.config);
   } else if (!a.trust_paths) {
     run.check_paths({"data.path"}, &a.set);
   }
   for (const std::string& assignment : a.set) run.config.assign(assignment);
-  const Progress::Mode mode = Progress::mode_for_stderr(a.quiet || a.json);
-  const auto experiment = [&] {
-    const Waiting waiting(mode, "preparing data and model");
-    return std::make_unique<train::Experiment>(run.config, data::Splits::only(a.split));
-  }();
-  report_ignored(experiment->config.ignored(experiment->effective), a.quiet || a.json);
+  const bool quiet = a.quiet || a.json;
+  const auto experiment = prepare(a, run.config, quiet);
+  report_ignored(experiment->config.ignored(experiment->effective), quiet);
   load_weights(experiment->model, run);
   run.check_data(experiment->task, experiment->config);
   const train::Predictions predictions = [&] {
-    Progress progress(mode, "predict", 2);
+    Progress progress(quiet, "predict", 2);
     const auto available = static_cast<double>(train::available_memory());
     return *train::predict(train::logits_of(experiment->model), experiment->task.split(a.split),
                            a.logits,
@@ -110,36 +93,19 @@ int predict(const Arguments& a) {
 }  // namespace
 
 void add_predict(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("predict", "Write the prediction of a trained model for each example",
-                              [a] { return predict(*a); });
-  c.add("run", a->run, "DIR", "Run directory or checkpoint file").required();
-  c.out(a->out, "FILE",
-        "File to write: NAME.jsonl, .h5, .npz or .safetensors [JSON Lines on stdout]",
-        [](const auto& file) {
-          return begins_with(file, "{\"example\": 0, \"target") ||
-                 begins_with(file, "{\"example\": 0, \"positions\": [") ||
-                 is_tensor_file_of(file, "longhand predict");
-        });
-  c.add("--split", a->split, "SPLIT", "train, validation or test [test]");
-  c.add("--data", a->data, "FILE",
-        "Other data: a file as the task of the run reads it, or FILE.h5 with tokens and targets; "
-        "only the split is read");
-  c.flag("--logits", a->logits, "Write logits instead of probabilities");
-  c.add("--checkpoint", a->checkpoint, "NAME",
-        "best, last or the name of another checkpoint of the run [best]");
-  c.add("--limit", a->limit, "N",
-        "Predict the first N examples, of each segment of a mixture [all]")
-      .positive();
+  auto [c, a] = program.command<Arguments>("predict", predict);
+  c.common(*a, "run");
+  c.out(a->out, [](const auto& file) {
+    return begins_with(file, "{\"example\": 0, \"target") ||
+           begins_with(file, "{\"example\": 0, \"positions\": [") ||
+           is_tensor_file_of(file, "longhand predict");
+  });
+  c.common(*a, "split");
+  c.add("--data", a->data);
+  c.flag("--logits", a->logits);
+  c.common(*a, "checkpoint");
+  c.add("--limit", a->limit).positive();
   c.common(*a, "set trust_paths accept_data threads quiet json words");
-  c.footer(
-      "A line of JSON for each example, in the order of the data:\n"
-      "  {\"example\": 0, \"target\": 1, \"prediction\": 1, \"probabilities\": [0.2, 0.8]}\n"
-      "If targets are of tokens, positions, targets, predictions and probabilities are lists, of "
-      "the tokens whose targets count. The other formats hold arrays with a row for each such "
-      "target:\n"
-      "example, position, target, prediction, probabilities (or logits). Data without labels "
-      "need targets, too: give any class, such as 0. Results do not depend on --threads.");
 }
 
 }  // namespace longhand::cli

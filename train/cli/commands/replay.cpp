@@ -1,17 +1,6 @@
 // longhand replay: repeats a training step and names the operation that went wrong.
 #include "longhand/train/evaluate/replay.h"
-
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <filesystem>
-#include <memory>
-
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
-#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::train {
 
@@ -45,8 +34,6 @@ void fields(Is<GradientNorm> auto& g, auto& f) {
 namespace longhand::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr size_t most_gradients = 8;  // that are printed
 
 struct Arguments : Common {
@@ -55,13 +42,12 @@ struct Arguments : Common {
 
 /// The text of an operation.
 void print(Answer& out, const train::BadOperation& bad) {
-  out.literal(fmt::format("first value that is not finite: {} pass, {} in {}\n",
-                          bad.backward ? "backward" : "forward", bad.operation, bad.layer));
+  out.print("first value that is not finite: {} pass, {} in {}\n",
+            bad.backward ? "backward" : "forward", bad.operation, bad.layer);
   const auto print = [&](const std::string& title, const std::vector<train::ValueRange>& ranges) {
     for (size_t i = 0; i < ranges.size(); ++i)
-      out.literal(fmt::format("  {:<24} {}\n",
-                              ranges.size() > 1 ? fmt::format("{} {}", title, i + 1) : title,
-                              to_text(ranges[i])));
+      out.print("  {:<24} {}\n", ranges.size() > 1 ? fmt::format("{} {}", title, i + 1) : title,
+                to_text(ranges[i]));
   };
   print("input", bad.inputs);
   if (bad.gradient) print("gradient of its result", {*bad.gradient});
@@ -89,8 +75,8 @@ int answer(const Arguments& arguments, const std::string& file, const train::Rep
   out.text("loss {loss:.6g}, gradient norm {gradient_norm:.6g}: ")
       .literal(step.defect.empty() ? "every value is finite\n" : step.defect + "\n");
   for (size_t i = 0; i < std::min(step.gradients.size(), most_gradients); ++i)
-    out.literal(fmt::format("  {:<48} gradient norm {:.4g}\n", step.gradients[i].parameter,
-                            step.gradients[i].norm));
+    out.print("  {:<48} gradient norm {:.4g}\n", step.gradients[i].parameter,
+              step.gradients[i].norm);
   return out.end(step.good() ? success : diverged);
 }
 
@@ -104,7 +90,7 @@ int replay(const Arguments& arguments) {
   if (!warning.empty() && !arguments.quiet) print_stderr("longhand: {}\n", warning);
   train::ReplayedStep step;
   {
-    const Waiting wait(Progress::mode_for_stderr(arguments.quiet), "repeating the step");
+    const Waiting wait(arguments.quiet, "repeating the step");
     step = train::replay(snapshot);
   }
   return answer(arguments, snapshot.file, step);
@@ -113,20 +99,9 @@ int replay(const Arguments& arguments) {
 }  // namespace
 
 void add_replay(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command(
-      "replay", "Repeat a training step with every operation checked, to find the first bad value",
-      [a] { return replay(*a); });
-  c.add("file", a->file, "FILE.h5",
-        "Snapshot that training saved before a bad step, or another checkpoint; or a run "
-        "directory, whose last snapshot is taken")
-      .required();
+  auto [c, a] = program.command<Arguments>("replay", replay);
+  c.add("file", a->file).required();
   c.common(*a, "trust_paths accept_data threads quiet json");
-  c.footer(
-      "Names the operation, its layer, the pass, and the ranges of its inputs and results. Nothing "
-      "is written. Exit codes: 0 if every value of the step is finite and it is no outlier, 4 "
-      "otherwise. Example:\n"
-      "  longhand replay runs/mqar/checkpoints/before-step-00000120.h5");
 }
 
 }  // namespace longhand::cli

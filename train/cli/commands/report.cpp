@@ -1,38 +1,23 @@
 // longhand report: shows runs, sweeps and analyses in one HTML file, or lists runs as CSV or JSON.
-#include <filesystem>
-#include <memory>
-
-#include "longhand/core/error.h"
-#include "longhand/core/version.h"
 #include "longhand/data/file.h"
-#include "longhand/train/checkpoint/checkpoint.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/lab/board.h"
 #include "longhand/train/lab/page.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments {
+struct Arguments : Common {  // out, if empty: report.html, or stdout
   std::vector<std::string> paths;
-  std::string out;  // empty: report.html, or stdout
-  bool csv = false, json = false;
+  bool csv = false;
 };
 
 /// The tables of runs and of their variants, as results of an analysis.
 std::string json_of(const train::Board& board) {
-  std::string summary;
-  for (const std::string& sentence : board.summary)
-    summary += (summary.empty() ? "" : " ") + sentence;
-  return train::to_json({.kind = "report",
-                         .title = "Runs",
-                         .summary = summary,
-                         .command = command_line(),
-                         .machine = train::machine_and_threads(),
-                         .date = train::utc_now(),
-                         .version = version(),
-                         .tables = {board.leaderboard, board.runs}});
+  train::Results results{.title = "Runs",
+                         .summary = fmt::format("{}", fmt::join(board.summary, " ")),
+                         .tables = {board.leaderboard, board.runs}};
+  return json_of_results(results);
 }
 
 train::ReportFormat format_of(const Arguments& arguments) {
@@ -48,44 +33,29 @@ int report(const Arguments& arguments) {
   check<ConfigError>(!arguments.out.empty() || train::may_replace(out, format), out,
                      ": the file exists and is not a report; name another file with -o, or "
                      "replace it with -o report.html --force");
-  const std::vector<std::filesystem::path> paths{arguments.paths.begin(), arguments.paths.end()};
+  const std::vector<fs::path> paths{arguments.paths.begin(), arguments.paths.end()};
   if (arguments.csv || arguments.json) {
     const train::ReportInputs inputs = train::read_inputs(paths);
     check<ConfigError>(!inputs.runs.empty(), arguments.csv ? "--csv" : "--json",
                        ": there is no run in these paths, only results of analyses");
     const train::Board board = train::compare(inputs);
     const std::string text = arguments.csv ? train::to_csv(board.runs) : json_of(board);
-    if (out.empty())
-      print_stdout("{}", text);
-    else
-      data::write_file_durably(out, text);
+    write_or_print(out, text);
     return success;
   }
   data::write_file_durably(out, train::html_report(paths));
-  print_stdout_if_possible("{}\n", std::filesystem::absolute(out).string());
+  print_stdout_if_possible("{}\n", fs::absolute(out).string());
   return success;
 }
 
 }  // namespace
 
 void add_report(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("report", "Show runs, sweeps and analyses in one HTML file",
-                              [a] { return report(*a); });
-  c.add("paths", a->paths, "PATH",
-        "Directories of runs, of sweeps, folders of runs, and JSON files of analyses")
-      .required();
-  c.out(a->out, "FILE",
-        "File to write [report.html; with --csv and --json stdout]; replaced if it is a report of "
-        "the same format",
-        [a](const auto& file) { return train::may_replace(file, format_of(*a)); });
-  const Argument json =
-      c.flag("--json", a->json, "Write the tables of variants and of runs as JSON, not a page");
-  c.flag("--csv", a->csv, "Write the table of runs, one a line, as CSV, not a page").excludes(json);
-  c.footer(
-      "The file needs no network. Runs and sweeps may still be in progress: repeat the command to "
-      "update it. Results on the test split are shown for runs with a file test.json:\n"
-      "longhand evaluate DIR --json > DIR/test.json");
+  auto [c, a] = program.command<Arguments>("report", report);
+  c.add("paths", a->paths).required();
+  c.out(a->out, [a = a](const auto& file) { return train::may_replace(file, format_of(*a)); });
+  const Argument json = c.flag("--json", a->json);
+  c.flag("--csv", a->csv).excludes(json);
 }
 
 }  // namespace longhand::cli

@@ -1,23 +1,10 @@
 // longhand train: starts or resumes a run, by means of train/run/run.h.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <memory>
-#include <nlohmann/json.hpp>
-
 #include "longhand/core/communicator.h"
-#include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/config/memory.h"
 #include "longhand/train/ranks/places.h"
-#include "longhand/train/results/table.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"
 #include "longhand/train/run/run.h"
@@ -29,7 +16,6 @@ struct Arguments : Common {
   std::string config;  // for a new run
   std::string resume;  // or the directory of a run to resume
   std::string init_from, distill_from;
-  std::string out;
   bool resume_or_start = false, overwrite = false;
   bool estimate = false;
 };
@@ -43,7 +29,7 @@ std::string describe(const train::Record& record) {
 /// Prints the progress of the trainer.
 class Reporter {
  public:
-  explicit Reporter(Progress::Mode mode) : progress_(mode, "train") {}
+  explicit Reporter(bool quiet) : progress_(quiet, "train") {}
 
   train::Observer observer() {
     train::Observer out;
@@ -105,9 +91,7 @@ int print_estimate(const Arguments& a) {
 }
 
 std::unique_ptr<train::Run> start(const Arguments& a) {
-  const auto waiting = [&] {
-    return Waiting(Progress::mode_for_stderr(a.quiet), "preparing data and model");
-  };
+  const auto waiting = [&] { return Waiting(a.quiet, "preparing data and model"); };
   if (!a.resume.empty()) {
     check<ConfigError>(!a.seed, "--seed: the seed of a resumed run cannot change");
     const Waiting wait = waiting();
@@ -119,7 +103,7 @@ std::unique_ptr<train::Run> start(const Arguments& a) {
   const train::Config config = configuration(a);
   const Waiting wait = waiting();
   if (a.resume_or_start) return train::Run::resume_or_create(config, a.out, a.accept_data);
-  return train::Run::create(config, a.out, std::filesystem::path(a.config).stem().string(),
+  return train::Run::create(config, a.out, fs::path(a.config).stem().string(),
                             a.overwrite ? train::Existing::overwrite : train::Existing::refuse);
 }
 
@@ -182,7 +166,7 @@ int train(const Arguments& arguments) {
   const auto run = start(arguments);
   const train::Experiment& experiment = run->experiment();
   report_ignored(experiment.config.ignored(experiment.effective), arguments.quiet);
-  Reporter reporter(Progress::mode_for_stderr(arguments.quiet));
+  Reporter reporter(arguments.quiet);
   if (!run->is_finished()) {
     introduce(*run, reporter);
     for (const std::string& warning : binding) reporter.warn(warning);
@@ -227,58 +211,22 @@ int train(const Arguments& arguments) {
 }  // namespace
 
 void add_train(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c =
-      program.command("train", "Train a model described by a configuration, or resume a run",
-                      [a] { return train(*a); });
-  std::string resumable;
-  for (const std::string& name : train::resumable_options())
-    resumable += (resumable.empty() ? "" : ", ") + name;
-  Argument config = c.add("config", a->config, "CONFIG.toml", "Configuration of a new run");
-  Argument resume = c.add("--resume", a->resume, "DIR",
-                          "Resume the run in DIR from its last checkpoint; --set may then "
-                          "change only " +
-                              resumable);
+  auto [c, a] = program.command<Arguments>("train", train);
+  const Argument config = c.add("config", a->config);
+  Argument resume = c.add("--resume", a->resume);
+  resume.also(fmt::format(" {}", fmt::join(train::resumable_options(), ", ")));
   resume.excludes(config);
-  c.add("--out", a->out, "DIR",
-        "Run directory [runs/CONFIG-DATE-TIME]; must not already hold a run, except with "
-        "--resume-or-start or --overwrite")
-      .excludes(resume);
-  Argument go_on = c.flag(
-      "--resume-or-start", a->resume_or_start,
-      "If the directory of --out holds a run of this configuration, resume it, or say that it "
-      "is finished; otherwise start it. So the same command can be repeated");
+  c.add("--out", a->out).excludes(resume);
+  Argument go_on = c.flag("--resume-or-start", a->resume_or_start);
   go_on.excludes(resume);
-  c.flag("--overwrite", a->overwrite,
-         "If the directory of --out holds a run, replace it, once the new one begins")
-      .excludes(resume)
-      .excludes(go_on);
-  c.add("--init-from", a->init_from, "DIR",
-        "Start from the weights of this run or checkpoint file, as far as they fit, also with "
-        "another attention variant: train.init_from")
-      .excludes(resume);
-  c.add("--distill-from", a->distill_from, "DIR",
-        "Learn also from the predictions of this run or checkpoint file: train.distill_from")
-      .excludes(resume);
-  c.accept_data(*a);
-  c.flag("--estimate", a->estimate,
-         "Print the memory that the run would take, part by part, and what this machine has; train "
-         "nothing")
-      .excludes(resume);
+  c.flag("--overwrite", a->overwrite).excludes(resume).excludes(go_on);
+  c.add("--init-from", a->init_from).excludes(resume);
+  c.add("--distill-from", a->distill_from).excludes(resume);
+  c.common(*a, "accept_data");
+  c.flag("--estimate", a->estimate).excludes(resume);
   c.responds_to_signals();
   c.runs_on_ranks();
   c.common(*a, "set seed threads quiet json words");
-  c.footer(
-      "A run directory holds config.toml (every option with its value), metrics.jsonl (one object "
-      "per line), checkpoints/last.h5 and best.h5, and summary.json. Time, rates and peak memory "
-      "are those of all processes of the run. --resume of a finished run changes nothing. SIGINT "
-      "and SIGTERM finish the step, save and exit with 75; a second one exits immediately. SIGUSR1 "
-      "saves and continues. SIGUSR2 is like SIGTERM; use it with mpirun, which kills its processes "
-      "one second after SIGTERM.\n"
-      "longhand-mpi trains on several processes: train.shards, train.sequence_ranks. Examples:\n"
-      "  longhand train examples/configs/mqar.toml --set attention.type=linear\n"
-      "  longhand train examples/configs/mqar.toml --set attention.type=linear \\\n"
-      "      --init-from runs/softmax --distill-from runs/softmax --set train.distill_weights=1");
 }
 
 }  // namespace longhand::cli

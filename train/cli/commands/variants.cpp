@@ -1,24 +1,14 @@
 // longhand variants: the capabilities and costs of each attention variant.
-#include <fmt/format.h>
-
-#include <memory>
-
 #include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/attention/registry.h"
-#include "longhand/core/utf8.h"
-#include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/answer.h"
-#include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/plugins.h"
-#include "longhand/train/results/table.h"
 
 namespace longhand::cli {
 namespace {
 
-struct Arguments {
+struct Arguments : Common {
   int64_t length = 1024, heads = 2, head_dim = 32;
-  bool json = false;
 };
 
 struct Row {
@@ -127,14 +117,11 @@ int variants(const Arguments& arguments) {
 }  // namespace
 
 void add_variants(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c =
-      program.command("variants", "List the attention variants with their capabilities and costs",
-                      [a] { return variants(*a); });
-  c.add("--length", a->length, "N", "Sequence length for which costs are stated [1024]").positive();
-  c.add("--heads", a->heads, "H", "Heads [2]").positive();
-  c.add("--head-dim", a->head_dim, "D", "Head dimension [32]").positive();
-  c.json(a->json);
+  auto [c, a] = program.command<Arguments>("variants", variants);
+  c.add("--length", a->length).positive();
+  c.add("--heads", a->heads).positive();
+  c.add("--head-dim", a->head_dim).positive();
+  c.common(*a, "json");
 }
 
 }  // namespace longhand::cli

@@ -1,88 +1,26 @@
 // longhand completion: scripts that complete the command line in a shell. They ask the program itself
 // (see run_program()), so that they know its commands, options, variants and tasks.
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <map>
-#include <memory>
 #include <string_view>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
-#include "longhand/train/cli/command.h"
-#include "longhand/train/cli/output/output.h"
+#include "longhand/train/cli/common.h"
 
 namespace longhand::cli {
 namespace {
 
 constexpr const char* bash =
-    R"(# Completion of longhand in bash, written by: longhand completion bash
-_longhand() {
-  local line=${COMP_LINE:0:COMP_POINT} tab=$'\t' word kept candidate
-  local -a words
-  read -ra words <<< "$line"
-  [[ $line == *[[:space:]] ]] && words+=("")
-  word=${words[-1]}
-  # Readline completes what follows the last = or : of a word where these separate words.
-  kept=
-  [[ $word == *=* && $COMP_WORDBREAKS == *=* ]] && kept=${word%"${word##*=}"}
-  COMPREPLY=()
-  while IFS= read -r candidate; do
-    candidate=${candidate%%"$tab"*}
-    case $candidate in
-      :files) compopt -o filenames 2> /dev/null
-        while IFS= read -r candidate; do COMPREPLY+=("$candidate"); done < <(compgen -f -- "$word") ;;
-      :directories) compopt -o filenames 2> /dev/null
-        while IFS= read -r candidate; do COMPREPLY+=("$candidate"); done < <(compgen -d -- "$word") ;;
-      *) [[ $candidate == *[=.] ]] && compopt -o nospace 2> /dev/null
-        COMPREPLY+=("${candidate#"$kept"}") ;;
-    esac
-  done < <("${words[0]}" completion -- "${words[@]:1}" 2> /dev/null)
-}
-complete -F _longhand longhand
-)";
-
-constexpr const char* zsh = R"(#compdef longhand
-# Completion of longhand in zsh, written by: longhand completion zsh
-_longhand() {
-  local line word tab=$'\t'
-  local -a candidates unfinished
-  for line in "${(@f)$("$words[1]" completion -- "${(@)words[2,CURRENT-1]}" "$PREFIX" 2> /dev/null)}"; do
-    word=${line%%$tab*}
-    case $word in
-      '') ;;
-      :files) _files ;;
-      :directories) _files -/ ;;
-      *[=.]) unfinished+=("$word") ;;
-      *) candidates+=("${word//:/\\:}${${line#*$tab}:+:${line#*$tab}}") ;;
-    esac
-  done
-  (( ${#candidates} )) && _describe longhand candidates
-  (( ${#unfinished} )) && compadd -S '' -- $unfinished
-  return 0
-}
-if [[ $funcstack[1] == _longhand ]]; then _longhand "$@"; else compdef _longhand longhand; fi
-)";
-
+#include "longhand/train/cli/help/completion.bash"
+    ;
+constexpr const char* zsh =
+#include "longhand/train/cli/help/completion.zsh"
+    ;
 constexpr const char* fish =
-    R"(# Completion of longhand in fish, written by: longhand completion fish
-function __longhand_complete
-    set -l words (commandline -opc)
-    set -l word (commandline -ct)
-    for line in ($words[1] completion -- $words[2..-1] "$word" 2> /dev/null)
-        switch $line
-            case ':files*'
-                __fish_complete_path $word
-            case ':directories*'
-                __fish_complete_directories $word
-            case '*'
-                echo $line
-        end
-    end
-end
-complete -c longhand -f -a '(__longhand_complete)'
-)";
+#include "longhand/train/cli/help/completion.fish"
+    ;
 
 const std::map<std::string, const char*> scripts = {{"bash", bash}, {"zsh", zsh}, {"fish", fish}};
 
@@ -98,32 +36,24 @@ bool is_script(const std::filesystem::path& file) {
          });
 }
 
-int completion(const std::string& shell, const std::string& out) {
-  const auto script = scripts.find(shell);
-  check<ConfigError>(script != scripts.end(), "completion: there is no script for ", shell,
+struct Arguments : Common {
+  std::string shell;
+};
+
+int completion(const Arguments& a) {
+  const auto script = scripts.find(a.shell);
+  check<ConfigError>(script != scripts.end(), "completion: there is no script for ", a.shell,
                      "; expected bash, zsh or fish");
-  if (out.empty())
-    print_stdout("{}", script->second);
-  else
-    data::write_file_durably(out, script->second);
+  write_or_print(a.out, script->second);
   return success;
 }
 
 }  // namespace
 
 void add_completion(Command& program) {
-  const auto shell = std::make_shared<std::string>(), out = std::make_shared<std::string>();
-  Command c = program.command("completion", "Print a script that completes commands in a shell",
-                              [shell, out] { return completion(*shell, *out); });
-  c.add("shell", *shell, "SHELL", "bash, zsh or fish").required();
-  c.out(*out, "FILE", "Write to a file [print]", is_script);
-  c.footer(
-      "The script completes commands, flags, names of options after --set, attention variants, "
-      "tasks and files. An installation puts it where shells look for it. Otherwise:\n"
-      "  source <(longhand completion bash)                           # in ~/.bashrc\n"
-      "  source <(longhand completion zsh)                            # in ~/.zshrc, after "
-      "compinit\n"
-      "  longhand completion fish > ~/.config/fish/completions/longhand.fish");
+  auto [c, a] = program.command<Arguments>("completion", completion);
+  c.add("shell", a->shell).required();
+  c.out(a->out, is_script);
 }
 
 }  // namespace longhand::cli

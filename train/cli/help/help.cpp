@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <map>
-#include <memory>
 
 #include "longhand/core/error.h"
 #include "longhand/core/version.h"
@@ -65,21 +64,25 @@ std::string topic_named(const std::string& word) {
   return found;
 }
 
+/// The command that these words name; null: none.
+const CommandPage* command_named(const CommandPage& program,
+                                 const std::vector<std::string>& words) {
+  const CommandPage* at = &program;
+  for (const std::string& word : words)
+    if (at) at = at->command(word);
+  return at;
+}
+
 /// The help of a command and of those below it, as sections of a Markdown page.
-std::string sections(const Command& program, const CommandPage& page,
-                     const std::vector<std::string>& words) {
-  std::string out = fmt::format("## {}\n\n```text\n{}```\n\n", page.name, program.help_of(words));
-  for (const CommandPage& each : page.commands) {
-    std::vector<std::string> below = words;
-    below.push_back(each.word());
-    out += sections(program, each, below);
-  }
+std::string sections(const CommandPage& page) {
+  std::string out = fmt::format("## {}\n\n```text\n{}```\n\n", page.name, help_text(page));
+  for (const CommandPage& each : page.commands) out += sections(each);
   return out;
 }
 
-int help(const Arguments& arguments, const Command& program) {
+int help(const Arguments& arguments, const CommandPage& program) {
   if (!arguments.man_pages.empty()) {
-    write_man_pages(program.page(), arguments.man_pages);
+    write_man_pages(program, arguments.man_pages);
     return success;
   }
   if (arguments.words.empty()) {
@@ -89,12 +92,11 @@ int help(const Arguments& arguments, const Command& program) {
       list_topics();
     return success;
   }
-  std::string words;
-  for (const std::string& word : arguments.words) words += (words.empty() ? "" : " ") + word;
+  const std::string words = fmt::format("{}", fmt::join(arguments.words, " "));
   if (const std::string name = topic_named(words); !name.empty()) {
     const train::Topic topic = train::topic(name);
     print_stdout("{}", arguments.markdown ? to_markdown(topic) : to_text(topic));
-    if (!arguments.markdown && program.page().command(words))
+    if (!arguments.markdown && program.command(words))
       print_stdout("\nThe command: longhand {} --help\n", words);
     return success;
   }
@@ -102,16 +104,15 @@ int help(const Arguments& arguments, const Command& program) {
     print_stdout("{}", train::to_text(options));
     return success;
   }
-  if (const std::string text = program.help_of(arguments.words); !text.empty()) {
-    print_stdout("{}", text);
+  if (const CommandPage* const command = command_named(program, arguments.words)) {
+    print_stdout("{}", help_text(*command));
     return success;
   }
   if (words == "commands") {
     if (arguments.markdown)
-      print_stdout("# Commands\n\nWhat `longhand COMMAND --help` prints.\n\n{}",
-                   sections(program, program.page(), {}));
+      print_stdout("# Commands\n\nWhat `longhand COMMAND --help` prints.\n\n{}", sections(program));
     else
-      print_stdout("{}", program.help_of({}));
+      print_stdout("{}", help_text(program));
     return success;
   }
   const auto about = train::options_about(words);
@@ -123,17 +124,11 @@ int help(const Arguments& arguments, const Command& program) {
 }  // namespace
 
 void add_help(Command& program) {
-  const auto a = std::make_shared<Arguments>();
-  Command c = program.command("help", "Print the options of a section, a task or a variant",
-                              [a, program] { return help(*a, program); });
-  c.add(
-      "topic", a->words, "TOPIC",
-      "A section (model, attention, data, train or optimizer), a variant (attention.NAME), a task "
-      "(data.NAME), an option (optimizer.lr), a command, commands for all of them, or words to "
-      "look for");
-  c.flag("--markdown", a->markdown,
-         "Print a Markdown table; without a topic, a page of all options; of commands, a page");
-  c.add("--man-pages", a->man_pages, "DIR", "Write the manual pages of all commands to a folder");
+  auto [c, a] = program.command<Arguments>(
+      "help", [program](const Arguments& given) { return help(given, program.page()); });
+  c.add("topic", a->words);
+  c.flag("--markdown", a->markdown);
+  c.add("--man-pages", a->man_pages);
 }
 
 }  // namespace longhand::cli

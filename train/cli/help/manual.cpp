@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "longhand/core/utf8.h"
@@ -13,26 +14,17 @@ namespace {
 
 /// Text in which no character has a meaning for troff.
 std::string escaped(std::string_view text) {
+  static const std::map<char, const char*> names = {{'\\', "\\(rs"}, {'-', "\\-"},
+                                                    {'\'', "\\(aq"}, {'`', "\\(ga"},
+                                                    {'^', "\\(ha"},  {'~', "\\(ti"}};
   std::string out;
   while (!text.empty()) {
     const auto [length, value] = utf8_character(text);
-    const char c = text[0];
+    const auto name = names.find(text[0]);
     if (length != 1)
       out += fmt::format("\\[u{:04X}]", value);
-    else if (c == '\\')
-      out += "\\(rs";
-    else if (c == '-')
-      out += "\\-";
-    else if (c == '\'')
-      out += "\\(aq";
-    else if (c == '`')
-      out += "\\(ga";
-    else if (c == '^')
-      out += "\\(ha";
-    else if (c == '~')
-      out += "\\(ti";
     else
-      out += c;
+      out += name == names.end() ? std::string(1, text[0]) : name->second;
     text.remove_prefix(length > 0 ? length : 1);
   }
   // A dot at the beginning of a line would be a command.
@@ -93,15 +85,16 @@ std::string list_of_arguments(const CommandPage& page, bool positional) {
 std::string part(const CommandPage& page) {
   std::string out = ".SS " + quoted(page.name) + "\n" + usage(page) + ".PP\n" + escaped(page.text) +
                     ".\n" + list_of_arguments(page, true) + list_of_arguments(page, false);
-  if (!page.footer.empty()) out += ".PP\n" + paragraphs(page.footer);
+  if (!page.footer.empty()) out += ".PP\n" + paragraphs(wrapped_lines(page.footer, 100));
   for (const CommandPage& each : page.commands) out += part(each);
   return out;
 }
 
-std::string pairs(const std::vector<std::pair<std::string, std::string>>& list) {
+/// The section of commands.txt.
+std::string pairs(const std::string& section) {
   std::string out;
-  for (const auto& [name, meaning] : list)
-    out += ".TP\n" + bold(name) + "\n" + escaped(meaning) + "\n";
+  for (const auto& [name, about] : text_of_command(section).arguments)
+    out += ".TP\n" + bold(name) + "\n" + escaped(about.text) + "\n";
   return out;
 }
 
@@ -121,7 +114,8 @@ std::string manual_page(const CommandPage& page, const std::string& version) {
   out += ".SH NAME\n" + escaped(name) + " \\- " + escaped(page.text) + "\n";
   out += ".SH SYNOPSIS\n" + usage(page);
   out += ".SH DESCRIPTION\n" + escaped(page.text) + ".\n";
-  if (!is_program && !page.footer.empty()) out += ".PP\n" + paragraphs(page.footer);
+  if (!is_program && !page.footer.empty())
+    out += ".PP\n" + paragraphs(wrapped_lines(page.footer, 100));
   if (is_program) {
     out += ".PP\nA command is described by its own page: that of " + bold("longhand train") +
            " is " + bold("longhand-train") + "(1).\n.SH COMMANDS\n";
@@ -135,8 +129,8 @@ std::string manual_page(const CommandPage& page, const std::string& version) {
     out += ".SH COMMANDS\n";
     for (const CommandPage& each : page.commands) out += part(each);
   }
-  out += ".SH \"EXIT STATUS\"\n" + pairs(exit_code_meanings());
-  out += ".SH ENVIRONMENT\n" + pairs(environment_variables());
+  out += ".SH \"EXIT STATUS\"\n" + pairs("Exit codes");
+  out += ".SH ENVIRONMENT\n" + pairs("Environment");
   out += ".SH \"SEE ALSO\"\n";
   if (!is_program) out += bold("longhand") + "(1),\n";
   out += bold("longhand.toml") + "(5)\n";

@@ -1,8 +1,47 @@
 #include "longhand/train/cli/help/page.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "longhand/core/utf8.h"
+
 namespace longhand::cli {
+namespace {
+
+constexpr size_t columns = 100;     // of the help
+constexpr size_t left_column = 30;  // of them, for names
+
+using Rows = std::vector<std::pair<std::string, std::string>>;
+
+/// Names beside their texts.
+std::string rows(const std::string& heading, const Rows& list) {
+  std::string out = list.empty() ? "" : "\n" + heading + ":\n";
+  const std::string margin(left_column, ' ');
+  for (const auto& [name, text] : list) {
+    const bool fits = name.size() + 2 < left_column;
+    out += fmt::format("  {:<{}}{}", name, left_column - 2, fits ? "" : "\n" + margin);
+    for (const char c : wrapped_lines(text, columns - left_column) + "\n")
+      out += c == '\n' ? "\n" + margin : std::string(1, c);
+    out.resize(out.size() - left_column);
+  }
+  return out;
+}
+
+std::string program_footer() {
+  const auto list = [](const std::string& section, const char* format) {
+    std::string out;
+    for (const auto& [name, about] : text_of_command(section).arguments)
+      out += (out.empty() ? section + ": " : "; ") +
+             fmt::format(fmt::runtime(format), name, about.text);
+    return out + ".";
+  };
+  return list("Exit codes", "{} {}") +
+         " Output to a closed pipe is dropped; any other failure to write a result is an error.\n" +
+         list("Environment", "{} ({})");
+}
+
+}  // namespace
 
 const ArgumentPage* CommandPage::flag(std::string_view flag_name) const {
   for (const ArgumentPage& each : arguments)
@@ -34,35 +73,24 @@ std::string synopsis(const CommandPage& page) {
   return out + (page.commands.empty() ? "" : " COMMAND");
 }
 
+std::string help_text(const CommandPage& page) {
+  Rows positionals, options, commands;
+  for (const ArgumentPage& each : page.arguments) {
+    std::string name = each.positional ? "" : fmt::format("{}", fmt::join(each.names, ", "));
+    if (!each.value.empty()) name += (name.empty() ? "" : " ") + shown_value(each);
+    (each.positional ? positionals : options)
+        .emplace_back(name, each.text + (each.required ? " (required)" : ""));
+  }
+  for (const CommandPage& each : page.commands) commands.emplace_back(each.word(), each.text);
+  return fmt::format("{}\nUsage: {} {}\n{}{}{}\n{}\n", page.text, page.name, synopsis(page),
+                     rows("Positionals", positionals), rows("Options", options),
+                     rows("Subcommands", commands),
+                     wrapped_lines(page.footer.empty() ? program_footer() : page.footer, columns));
+}
+
 bool is_flag(std::string_view word) {
   const bool number = word.size() > 1 && (word[1] == '.' || ('0' <= word[1] && word[1] <= '9'));
   return word.size() > 1 && word[0] == '-' && !number;
-}
-
-const std::vector<std::pair<std::string, std::string>>& exit_code_meanings() {
-  static const std::vector<std::pair<std::string, std::string>> codes = {
-      {"0", "success"},
-      {"1", "any other error"},
-      {"2", "invalid command line or configuration"},
-      {"3", "data or checkpoint missing or invalid"},
-      {"4", "training diverged, or the loss or the weights of a model are not finite"},
-      {"75", "stopped by a signal, saved, resumable"},
-  };
-  return codes;
-}
-
-const std::vector<std::pair<std::string, std::string>>& environment_variables() {
-  static const std::vector<std::pair<std::string, std::string>> variables = {
-      {"LONGHAND_THREADS", "number of threads, where --threads is not given"},
-      {"LONGHAND_SEED", "seed, where --seed is not given"},
-      {"LONGHAND_ISA", "instruction set: baseline, avx2 or avx512"},
-      {"LONGHAND_LATE_SECONDS",
-       "seconds after which longhand-mpi warns about ranks that others wait for; 10 by default"},
-      {"LONGHAND_NO_LOCKS", "1: write runs and sweeps on file systems without locks"},
-      {"LONGHAND_PLUGINS", "files of plugins, separated by colons; see --plugin"},
-      {"NO_COLOR", "print without colours"},
-  };
-  return variables;
 }
 
 }  // namespace longhand::cli

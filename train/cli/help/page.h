@@ -21,9 +21,9 @@ struct ArgumentPage {
 
 /// A command with its subcommands.
 struct CommandPage {
-  std::string name;  // "longhand bench step"
-  std::string text;  // one line
-  std::string footer;
+  std::string name;    // "longhand bench step"
+  std::string text;    // one line
+  std::string footer;  // lines of any length
   std::vector<ArgumentPage> arguments;
   std::vector<CommandPage> commands;
 
@@ -34,11 +34,27 @@ struct CommandPage {
   const CommandPage* command(std::string_view word) const;
 };
 
+/// What commands.txt says about an argument, and about a command.
+struct ArgumentText {
+  std::string value;  // its name; empty: a flag without a value
+  std::string text;
+};
+struct CommandText {
+  std::string line, footer;
+  std::vector<std::pair<std::string, ArgumentText>> arguments;
+};
+/// Commands are named without the program: "bench step"; "Exit codes" and "Environment" are sections, too.
+const CommandText& text_of_command(const std::string& name);
+const ArgumentText& text_of_argument(const std::string& command, const std::string& name);
+
 /// What follows the name of a command: "[OPTIONS] TASK -o FILE.h5".
 std::string synopsis(const CommandPage& page);
 
 /// A value as it is written after its flag: "NAME...".
 std::string shown_value(const ArgumentPage& argument);
+
+/// What --help prints, in 100 columns.
+std::string help_text(const CommandPage& page);
 
 /// Whether a word of a command line is a flag, not a value such as -1.
 bool is_flag(std::string_view word);
@@ -48,10 +64,6 @@ bool is_flag(std::string_view word);
 std::string manual_page(const CommandPage& page, const std::string& version);
 /// The same for the options of a configuration: longhand.toml(5).
 std::string options_manual_page(const std::string& version);
-
-/// Exit codes of the program, and variables of the environment, with their meanings.
-const std::vector<std::pair<std::string, std::string>>& exit_code_meanings();
-const std::vector<std::pair<std::string, std::string>>& environment_variables();
 
 /// What may stand in place of the last of `words`, which follow "longhand" on a command line, with an
 /// explanation. A word that begins with ':' stands for names of files: ":files" or ":directories".

@@ -62,9 +62,8 @@ int print_version(bool json) {
       .add("threads", threads())
       .text("longhand {version}\n{compiler}; {machine}; {threads} threads\n");
   if (launcher()) out.text("{mpi}\n");
-  out.literal(
-         fmt::format("instruction sets: this CPU has {}; in use: {}\nmicro-kernels tested: {}\n",
-                     fmt::join(available, ", "), used, fmt::join(tested, ", ")))
+  out.print("instruction sets: this CPU has {}; in use: {}\nmicro-kernels tested: {}\n",
+            fmt::join(available, ", "), used, fmt::join(tested, ", "))
       .end();
   if (wrong.empty()) return success;
   print_stderr("longhand: micro-kernels that give wrong products on this CPU: {}\n",

@@ -17,6 +17,12 @@ std::string listed(const std::vector<std::string>& words) {
   return out;
 }
 
+std::vector<std::string> words_of(const std::vector<CommandPage>& commands) {
+  std::vector<std::string> out;
+  for (const CommandPage& each : commands) out.push_back(each.word());
+  return out;
+}
+
 /// The names of all commands below `page` for which holds(command).
 template <class F>
 void find_commands(const CommandPage& page, F holds, std::vector<std::string>& names) {
@@ -26,15 +32,10 @@ void find_commands(const CommandPage& page, F holds, std::vector<std::string>& n
   }
 }
 
-/// "data: " for a command of this group. The program's own name begins every message.
-std::string in_group(const CommandPage& program, const CommandPage& at) {
-  return &at == &program ? "" : at.name.substr(program.name.size() + 1) + ": ";
-}
-
 std::string unknown_command(const CommandPage& program, const CommandPage& at,
                             const std::string& word) {
-  std::vector<std::string> known, elsewhere;
-  for (const CommandPage& each : at.commands) known.push_back(each.word());
+  const std::vector<std::string> known = words_of(at.commands);
+  std::vector<std::string> elsewhere;
   find_commands(
       program, [&](const CommandPage& each) { return each.word() == word; }, elsewhere);
   std::string hint = suggestion(word, known);
@@ -135,9 +136,8 @@ std::string wrong_word(const CommandPage& program, const std::vector<std::string
     if (!flag->value.empty() && word == name) ++i;
   }
   if (at == &program || at->commands.empty()) return "";
-  std::vector<std::string> known;
-  for (const CommandPage& each : at->commands) known.push_back(each.word());
-  return concat_message(in_group(program, *at), "expected a command: ", listed(known));
+  return concat_message(at->name.substr(program.name.size() + 1),
+                        ": expected a command: ", listed(words_of(at->commands)));
 }
 
 }  // namespace longhand::cli

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "longhand/core/error.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output/output.h"
 

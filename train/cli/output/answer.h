@@ -1,9 +1,12 @@
 // What a command answers, described once: named fields in the order of its JSON, and text that names them.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "longhand/core/tensor.h"
 #include "longhand/train/cli/command.h"
@@ -39,9 +42,13 @@ class Answer {
   Answer& text(std::string_view format) { return text(format, fields_); }
   /// The same with the fields of another object, or with "{}" for a value that is none.
   Answer& text(std::string_view format, const train::Json& fields);
-  /// Text without fields.
+  /// Text without fields, and text that fmt makes of values.
   Answer& literal(std::string_view text);
-  /// The same for each value of a list.
+  template <class... T>
+  Answer& print(fmt::format_string<T...> format, T&&... values) {
+    return literal(fmt::format(format, std::forward<T>(values)...));
+  }
+  /// text() for each value of a list.
   Answer& each(const std::string& list, std::string_view format);
   /// A table, only in the text.
   Answer& table(const train::Table& table);

@@ -23,25 +23,22 @@ bool is_set(const char* name) {
   return value && *value;
 }
 
-}  // namespace
-
-// Queried at every redraw, because windows change their size.
-TerminalSize terminal_size() {
+/// The size of the terminal; 80 x 24 if stderr is none. Queried at every redraw, because windows change it.
+winsize terminal_size() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
-    return {80, 24};
-  return {size.ws_col, size.ws_row};
+    return {.ws_row = 24, .ws_col = 80, .ws_xpixel = 0, .ws_ypixel = 0};
+  return size;
 }
 
-Progress::Mode Progress::mode_for_stderr(bool quiet) {
-  if (quiet) return Mode::none;
-  const char* term = std::getenv("TERM");
+}  // namespace
+
+Progress::Progress(bool quiet, std::string what, double delay)
+    : what_(std::move(what)), delay_(delay), colour_(!is_set("NO_COLOR")) {
+  const char* const term = std::getenv("TERM");
   const bool dumb = !term || std::string_view(term) == "dumb";
-  return isatty(STDERR_FILENO) && !dumb ? Mode::bar : Mode::lines;
+  mode_ = quiet ? Mode::none : isatty(STDERR_FILENO) && !dumb ? Mode::bar : Mode::lines;
 }
-
-Progress::Progress(Mode mode, std::string what, double delay)
-    : mode_(mode), what_(std::move(what)), delay_(delay), colour_(!is_set("NO_COLOR")) {}
 
 Progress::~Progress() { clear(); }
 
@@ -54,7 +51,7 @@ bool Progress::due() {
   return true;
 }
 
-void Progress::show(const std::string& text, double fraction) {
+void Progress::write(const std::string& text, double fraction) {
   if (mode_ == Mode::bar)
     draw(text, fraction);
   else
@@ -74,18 +71,18 @@ void Progress::update(int64_t done, int64_t total, const std::string& details) {
     text += fmt::format("  {} left",
                         duration((clock_seconds() - begin_) * static_cast<double>(total - done) /
                                  static_cast<double>(done - first_)));
-  show(text, total > 0
-                 ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
-                 : 0);
+  write(text, total > 0
+                  ? std::clamp(static_cast<double>(done) / static_cast<double>(total), 0.0, 1.0)
+                  : 0);
 }
 
 void Progress::pulse() {
-  if (due()) show(fmt::format("{}, {}", what_, duration(clock_seconds() - begin_)), -1);
+  if (due()) write(fmt::format("{}, {}", what_, duration(clock_seconds() - begin_)), -1);
 }
 
 void Progress::draw(const std::string& what, double fraction) {
   // Leave the last column free: some terminals would begin a new line.
-  const size_t width = terminal_size().columns - 1;
+  const size_t width = terminal_size().ws_col - 1u;
   const std::string text = printable(what);
   std::string out = "\r";
   constexpr size_t frame = 4, shortest = 8, longest = 40;  // "[", "] " and a space
@@ -101,8 +98,27 @@ void Progress::draw(const std::string& what, double fraction) {
   drawn_ = true;
 }
 
+void Progress::show(const std::vector<std::string>& lines) {
+  if (!is_live()) return;
+  lines_ = lines;
+  clear();
+  const winsize size = terminal_size();
+  std::string out;
+  // One row stays free for the cursor.
+  for (const std::string& each : lines_) {
+    if (rows_ + 1 >= size.ws_row) break;
+    out.append(first_characters(printable(each), size.ws_col - 1u)).append("\n");
+    ++rows_;
+  }
+  write_stderr(out);
+}
+
 void Progress::clear() {
-  if (drawn_) write_stderr("\r\x1b[K");
+  if (rows_ > 0)
+    write_stderr(fmt::format("\r\x1b[{}A\x1b[J", rows_));
+  else if (drawn_)
+    write_stderr("\r\x1b[K");
+  rows_ = 0;
   drawn_ = false;
 }
 
@@ -110,39 +126,11 @@ void Progress::line(const std::string& text) {
   if (mode_ == Mode::none) return;
   clear();
   print_stderr("{}\n", text);
-}
-
-LiveLines::~LiveLines() { clear(); }
-
-void LiveLines::clear() {
-  if (drawn_ > 0) write_stderr(fmt::format("\r\x1b[{}A\x1b[J", drawn_));
-  drawn_ = 0;
-}
-
-void LiveLines::show(const std::vector<std::string>& lines) {
-  if (mode_ != Progress::Mode::bar) return;
-  lines_ = lines;
-  clear();
-  const TerminalSize size = terminal_size();
-  std::string out;
-  // One row stays free for the cursor.
-  for (const std::string& each : lines_) {
-    if (drawn_ + 1 >= size.rows) break;
-    out.append(first_characters(printable(each), size.columns - 1)).append("\n");
-    ++drawn_;
-  }
-  write_stderr(out);
-}
-
-void LiveLines::line(const std::string& text) {
-  if (mode_ == Progress::Mode::none) return;
-  clear();
-  print_stderr("{}\n", text);
   if (!lines_.empty()) show(std::vector<std::string>(lines_));
 }
 
-Waiting::Waiting(Progress::Mode mode, std::string what) : progress_(mode, std::move(what), 2) {
-  if (mode != Progress::Mode::none) watcher_ = std::thread([this] { watch(); });
+Waiting::Waiting(bool quiet, std::string what) : progress_(quiet, std::move(what), 2) {
+  if (!quiet) watcher_ = std::thread([this] { watch(); });
 }
 
 Waiting::~Waiting() {
