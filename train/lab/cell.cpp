@@ -119,7 +119,8 @@ std::string stall_of(const fs::path& directory, pid_t pid) {
 /// The state that the files of a cell show. Throws Error if they contradict each other.
 CellState read_files(const fs::path& directory) {
   CellState state;
-  with_json(directory / "cell.json", [&](const Json& json) { Strict::read(json, state.record); });
+  with_json(directory / "cell.json",
+            [&](const Json& json) { state.record = read_json<Strict, CellRecord>(json); });
   state.status = state.record.status;
   with_json(directory / "test.json",
             [&](const Json& json) { state.test = read_json<Strict, Score>(json); });
@@ -316,12 +317,9 @@ Claim::~Claim() { close(file_); }
 CellStates read_cells(const Grid& grid, const fs::path& sweep) {
   CellStates states;
   const Manifest manifest = read_manifest(sweep);
-  for (const SweepVariant& variant : grid.variants)
-    for (const auto* const phase : {&variant.search, &variant.final})
-      for (const auto& trial : *phase)
-        for (const SweepCell& cell : trial)
-          if (!states.contains(cell.hash))
-            states[cell.hash] = read_cell(cell_directory(sweep, cell), manifest);
+  for (const auto& each : cells_of(grid))
+    if (!states.contains(each.cell->hash))
+      states[each.cell->hash] = read_cell(cell_directory(sweep, *each.cell), manifest);
   return states;
 }
 
@@ -329,26 +327,33 @@ double metric_of(const Sweep& sweep, const Score& score) {
   return sweep.metric == "loss" ? score.loss : score.accuracy;
 }
 
+bool is_better(const Sweep& sweep, double a, double b) {
+  return sweep.metric == "loss" ? a < b : a > b;
+}
+
+bool is_searching(const SweepVariant& variant, const CellStates& states) {
+  return std::ranges::any_of(variant.search, [&](const auto& trial) {
+    return std::ranges::any_of(trial, [&](const SweepCell& cell) {
+      const CellState& state = states.at(cell.hash);
+      return !state.is_trained() && !state.has_failed();
+    });
+  });
+}
+
 std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
                                  const CellStates& states) {
   if (variant.search.empty()) return 0;
+  if (is_searching(variant, states)) return std::nullopt;
   std::optional<size_t> best;
   double best_metric = 0;
   for (size_t trial = 0; trial < variant.search.size(); ++trial) {
     double sum = 0;
-    bool failed = false;
     for (const SweepCell& cell : variant.search[trial]) {
       const CellState& state = states.at(cell.hash);
-      if (state.is_trained() && state.validation)
-        sum += metric_of(sweep, *state.validation);
-      else if (state.is_trained() || state.has_failed())
-        failed = true;
-      else
-        return std::nullopt;
+      sum += state.is_trained() && state.validation ? metric_of(sweep, *state.validation)
+                                                    : std::nan("");
     }
-    const bool better = !failed && std::isfinite(sum) &&
-                        (!best || (sweep.metric == "loss" ? sum < best_metric : sum > best_metric));
-    if (!better) continue;
+    if (!std::isfinite(sum) || (best && !is_better(sweep, sum, best_metric))) continue;
     best = trial;
     best_metric = sum;
   }

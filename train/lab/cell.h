@@ -128,10 +128,15 @@ CellStates read_cells(const Grid& grid, const std::filesystem::path& sweep);
 
 /// The metric of a sweep, "accuracy" or "loss".
 double metric_of(const Sweep& sweep, const Score& score);
+/// Whether a value of the metric is better than another.
+bool is_better(const Sweep& sweep, double a, double b);
+
+/// Whether a trial of a search is not decided yet, for example because one of its cells is damaged.
+bool is_searching(const SweepVariant& variant, const CellStates& states);
 
 /// The trial whose trained cells have the best mean validation metric; the first of equal ones, and
-/// trial 0 without a search. Trials with a cell that failed do not count. Nothing if a trial is not
-/// decided yet, for example because one of its cells is damaged, or if none is left.
+/// trial 0 without a search. Trials with a cell that failed do not count. Nothing while is_searching(),
+/// or if none is left.
 std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
                                  const CellStates& states);
 

@@ -165,6 +165,18 @@ std::string label_of(const Settings& values, const std::vector<std::string>& key
   return out;
 }
 
+std::vector<GridCell> cells_of(const Grid& grid) {
+  std::vector<GridCell> out;
+  for (const bool final : {false, true})
+    for (size_t v = 0; v < grid.variants.size(); ++v) {
+      const auto& trials = final ? grid.variants[v].final : grid.variants[v].search;
+      for (size_t trial = 0; trial < trials.size(); ++trial)
+        for (size_t seed = 0; seed < trials[trial].size(); ++seed)
+          out.push_back({v, trial, seed, final, &trials[trial][seed]});
+    }
+  return out;
+}
+
 std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& shard) {
   const auto is_ours = [&](size_t index) {
     return static_cast<int64_t>(index) % shard.count == shard.index;

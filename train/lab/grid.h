@@ -38,6 +38,16 @@ struct Grid {
   std::string search_key;           // "optimizer.lr"; several joined with commas
 };
 
+/// A cell, which is trained or, if `final`, also evaluated on the test split, and its place in the grid.
+struct GridCell {
+  size_t variant, trial, seed;  // indices
+  bool final;
+  const SweepCell* cell;
+};
+/// Those of searches, then the final ones of every trial; each by variant, trial and seed. A run may be
+/// several of them.
+std::vector<GridCell> cells_of(const Grid& grid);
+
 /// Expands the axes, in their order: an axis applies to the combinations of those before it for which
 /// its condition holds. Checks every configuration as Experiment does, without making data or model.
 /// Throws ConfigError, naming the variant and the location, for the first one that is invalid, for
