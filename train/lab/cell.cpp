@@ -204,15 +204,14 @@ CellState read_cell(const fs::path& directory) {
   return read_cell(directory, read_manifest(directory.parent_path().parent_path()));
 }
 
-CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t trial,
-                      const SweepCell& cell, bool final) {
+CellRecord new_record(const Sweep& sweep, const Grid& grid, const GridCell& cell) {
+  const SweepVariant& variant = grid.variants[cell.variant];
   CellRecord record{.variant = variant.label,
                     .values = variant.values,
-                    .seed = cell.seed,
-                    .phase = final ? "final" : "search"};
+                    .seed = cell.cell->seed,
+                    .phase = cell.final ? "final" : "search"};
   if (sweep.search)
-    for (const Setting& setting : sweep.search->axis.points[trial])
-      record.values.push_back(setting);
+    std::ranges::copy(sweep.search->axis.points[cell.trial], std::back_inserter(record.values));
   return record;
 }
 
@@ -253,6 +252,14 @@ int64_t bytes_written(const fs::path& directory) {
   for (const char* const name : {"metrics.jsonl", "log.txt", "test.json.part"})
     bytes += data::bytes_of_files(directory / name);
   return static_cast<int64_t>(bytes);
+}
+
+ChildOptions process_of_cell(const fs::path& program, std::vector<std::string> arguments,
+                             int64_t threads) {
+  arguments.insert(arguments.end(), {"--threads", std::to_string(threads)});
+  return {.program = program,
+          .arguments = std::move(arguments),
+          .without = {"LONGHAND_SEED", "LONGHAND_THREADS"}};
 }
 
 bool is_stopped(pid_t pid) {

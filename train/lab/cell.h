@@ -9,9 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/lab/manifest.h"
+#include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::train {
@@ -79,9 +81,8 @@ std::filesystem::path cell_directory(const std::filesystem::path& sweep, const S
 CellState read_cell(const std::filesystem::path& directory, const Manifest& manifest);
 /// The same, with the manifest as it is now.
 CellState read_cell(const std::filesystem::path& directory);
-/// What cell.json says of a cell before it is run. `variant` is that of the grid of `sweep`.
-CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t trial,
-                      const SweepCell& cell, bool final);
+/// What cell.json says of a cell of the grid of `sweep` before it is run.
+CellRecord new_record(const Sweep& sweep, const Grid& grid, const GridCell& cell);
 /// Writes cell.json durably.
 void write_record(const std::filesystem::path& directory, const CellRecord& record);
 /// The scores in the output of evaluate --json. Throws DataError if it is no such output.
@@ -92,6 +93,9 @@ void write_test(const std::filesystem::path& directory, const std::string& json)
 int64_t last_step(const std::filesystem::path& directory);
 /// Bytes in the files that a cell appends to while it is trained or evaluated: more are progress.
 int64_t bytes_written(const std::filesystem::path& directory);
+/// A process of the program for a cell, whose configuration does not depend on the environment.
+ChildOptions process_of_cell(const std::filesystem::path& program,
+                             std::vector<std::string> arguments, int64_t threads);
 /// Whether the kernel says that a process was stopped, by SIGSTOP or the like.
 bool is_stopped(pid_t pid);
 /// The last lines of log.txt, at most `bytes` long.

@@ -53,24 +53,14 @@ Measured measure(const SweepCell& cell, const EstimateOptions& options) {
   const Scratch scratch;
   const fs::path config = scratch.path / "cell.toml", run = scratch.path / "run";
   data::write_file_durably(config, cell.config);
-  ChildOptions child_options;
-  child_options.program = options.program;
-  child_options.out = child_options.err = scratch.path / "log.txt";
-  child_options.without = {"LONGHAND_SEED", "LONGHAND_THREADS"};
   // The schedule may depend on train.steps, so the run is stopped rather than shortened.
-  child_options.arguments = {"train",
-                             config.string(),
-                             "--out",
-                             run.string(),
-                             "--threads",
-                             std::to_string(options.threads),
-                             "--quiet",
-                             "--set",
-                             "train.eval_every=" + std::to_string(steps),
-                             "--set",
-                             "train.checkpoint_every=0",
-                             "--set",
-                             "train.log_every=1"};
+  ChildOptions child_options =
+      process_of_cell(options.program,
+                      {"train", config.string(), "--out", run.string(), "--quiet", "--set",
+                       "train.eval_every=" + std::to_string(steps), "--set",
+                       "train.checkpoint_every=0", "--set", "train.log_every=1"},
+                      options.threads);
+  child_options.out = child_options.err = scratch.path / "log.txt";
   Child child(child_options);
   std::optional<Ended> ended;
   for (bool stopped = false; !(ended = child.poll());) {
