@@ -175,15 +175,11 @@ fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
 
 CellState read_cell(const fs::path& directory, const Manifest& manifest) {
   const fs::path sweep = directory.parent_path().parent_path();
-  const auto reason_in = [&](const Manifest& current) {
-    const auto found = current.cells.find(directory.filename().string());
-    return found == current.cells.end() ? "" : damage_of(directory, found->second);
-  };
   std::string reason;
   try {
-    reason = reason_in(manifest);
+    reason = manifest.damage_of(directory);
     // Another process may have run the cell since the manifest was read.
-    if (!reason.empty()) reason = reason_in(read_manifest(sweep));
+    if (!reason.empty()) reason = read_manifest(sweep).damage_of(directory);
     if (reason.empty()) {
       CellState state = read_files(directory);
       state.is_recorded = manifest.cells.contains(directory.filename().string());

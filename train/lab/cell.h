@@ -36,6 +36,7 @@ enum class CellStatus {
   crashed,        // ended by a signal
   failed,         // ended with an error
 };
+using longhand::to_string;  // of options
 std::string to_string(CellStatus status);
 
 /// cell.json: what the sweep knows about a cell besides its run.

@@ -119,6 +119,11 @@ std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
   return "";
 }
 
+std::string Manifest::damage_of(const fs::path& cell) const {
+  const auto found = cells.find(cell.filename().string());
+  return found == cells.end() ? "" : train::damage_of(cell, found->second);
+}
+
 std::string damage_of_checkpoint(const fs::path& cell, const FileDigests& recorded) {
   try {
     load(cell / best_file);

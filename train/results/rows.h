@@ -11,11 +11,13 @@
 
 namespace longhand::train {
 
-/// A column and its cell, or the three columns of an estimate.
+/// A column and its cell, or several, such as the three columns of an estimate.
 struct RowField {
   RowField() = default;  // none
   RowField(std::string name, Cell cell, std::string heading = "", int digits = 4)
       : columns{{std::move(name), std::move(heading), digits}}, cells{std::move(cell)} {}
+  RowField(std::vector<Column> columns_, std::vector<Cell> cells_)
+      : columns(std::move(columns_)), cells(std::move(cells_)) {}
   RowField(const std::string& name, const Estimate& estimate, const std::string& heading) {
     add_estimate(columns, name, heading);
     add_estimate(cells, estimate);
