@@ -47,6 +47,32 @@ concept HasFields = requires(T& value, JsonWriter& writer) {
   fields(value, writer);
 };
 
+// ---- tables
+
+void fields(Is<Column> auto& c, auto& f) {
+  f("name", c.name);
+  if (std::string shown = c.heading.empty() ? c.name : c.heading; f.writes)
+    f("heading", shown);
+  else
+    f("heading", c.heading);
+  f("digits", c.digits);
+}
+
+void fields(Is<Chart> auto& c, auto& f) {
+  f("title", c.title);
+  f("x", c.x);
+  f("y", c.y);
+  f("series", c.series);
+  f("low", c.low);
+  f("high", c.high);
+  f("log_x", c.log_x);
+  f("log_y", c.log_y);
+  f("bars", c.bars);
+  f.added("theory", c.theory);
+  f.added("colour", c.colour);
+  f.added("end", c.end);
+}
+
 // ---- writing
 
 Json json_of(const Cell& cell);

@@ -39,30 +39,6 @@ void read_value(const Json& from, std::set<std::pair<size_t, size_t>>& to) {
   for (const Json& each : from) to.emplace(integer_in(each.at(0)), integer_in(each.at(1)));
 }
 
-void fields(Is<Column> auto& c, auto& f) {
-  f("name", c.name);
-  if (std::string shown = c.heading.empty() ? c.name : c.heading; f.writes)
-    f("heading", shown);
-  else
-    f("heading", c.heading);
-  f("digits", c.digits);
-}
-
-void fields(Is<Chart> auto& c, auto& f) {
-  f("title", c.title);
-  f("x", c.x);
-  f("y", c.y);
-  f("series", c.series);
-  f("low", c.low);
-  f("high", c.high);
-  f("log_x", c.log_x);
-  f("log_y", c.log_y);
-  f("bars", c.bars);
-  f.added("theory", c.theory);
-  f.added("colour", c.colour);
-  f.added("end", c.end);
-}
-
 void fields(Is<Table> auto& t, auto& f) {
   if (f.writes) t.check();
   f("name", t.name);
@@ -104,15 +80,6 @@ Texts texts_of(const Table& table,
                                    (table.marked.contains({r, i}) ? "*" : "")));
   }
   return out;
-}
-
-/// Columns without text are aligned to the right.
-std::vector<bool> numeric_columns(const Table& table) {
-  std::vector<bool> numeric(table.columns.size(), true);
-  for (const auto& row : table.rows)
-    for (size_t i = 0; i < row.size(); ++i)
-      if (std::holds_alternative<std::string>(row[i])) numeric[i] = false;
-  return numeric;
 }
 
 /// All digits: reading the text gives the same value.
@@ -194,6 +161,14 @@ void Table::check() const {
   for (const auto& [row, column] : marked)
     longhand::check<Error>(row < rows.size() && column < columns.size(), "table ", name,
                            ": there is no cell ", row, ", ", column, " to mark");
+}
+
+std::vector<bool> numeric_columns(const Table& table) {
+  std::vector<bool> numeric(table.columns.size(), true);
+  for (const auto& row : table.rows)
+    for (size_t i = 0; i < row.size(); ++i)
+      if (std::holds_alternative<std::string>(row[i])) numeric[i] = false;
+  return numeric;
 }
 
 std::string without_interval(const std::vector<double>& accuracies) {

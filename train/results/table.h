@@ -90,6 +90,9 @@ Table without_columns(const Table& table, const std::function<bool(size_t)>& omi
 /// The same without columns that have no value, or only empty text.
 Table without_empty_columns(const Table& table);
 
+/// By column, whether it holds no text, and is aligned to the right.
+std::vector<bool> numeric_columns(const Table& table);
+
 /// A value as it is shown: `digits` significant digits, "-" if not available, "NaN".
 std::string to_text(const Cell& cell, int digits = 4);
 
