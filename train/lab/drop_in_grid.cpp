@@ -1,4 +1,4 @@
-#include "longhand/train/lab/drop_in_grid.h"
+#include "longhand/train/lab/drop_in.h"
 
 #include <algorithm>
 #include <sstream>
@@ -6,7 +6,6 @@
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
 #include "longhand/train/config/toml.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

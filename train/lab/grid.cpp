@@ -76,14 +76,6 @@ std::vector<Settings> combinations(const Sweep& sweep) {
   return all;
 }
 
-void assign(Config& config, const Settings& values) {
-  for (const Setting& setting : values) {
-    const size_t dot = setting.key.find('.');
-    config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
-                  setting.where);
-  }
-}
-
 SweepCell cell_of(const Sweep& sweep, const SweepVariant& variant, const Settings& trial,
                   int64_t seed, int64_t steps) {
   Config config = sweep.config();
@@ -150,6 +142,14 @@ std::string shown(const Setting& setting) {
 }
 
 }  // namespace
+
+void assign(Config& config, const Settings& values) {
+  for (const Setting& setting : values) {
+    const size_t dot = setting.key.find('.');
+    config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
+                  setting.where);
+  }
+}
 
 std::string label_of(const Settings& values, const std::vector<std::string>& keys) {
   std::string out;

@@ -63,6 +63,9 @@ struct Shard {
 /// count-th variant with all its trials, because its final cells depend on all of them.
 std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& shard);
 
+/// Assigns values to the options of a configuration.
+void assign(Config& config, const Settings& values);
+
 /// The label of values: "linformer k=16". Keys whose last word is not unique in `keys` are written
 /// out.
 std::string label_of(const Settings& values, const std::vector<std::string>& keys);

@@ -18,7 +18,6 @@
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/lab/drop_in.h"
-#include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/load_weights.h"
 
