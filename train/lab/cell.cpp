@@ -25,19 +25,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::pair<CellStatus, const char*>, 11> names = {{
-    {CellStatus::waiting, "waiting"},
-    {CellStatus::running, "running"},
-    {CellStatus::interrupted, "interrupted"},
-    {CellStatus::stopped, "stopped"},
-    {CellStatus::trained, "trained"},
-    {CellStatus::finished, "finished"},
-    {CellStatus::damaged, "damaged"},
-    {CellStatus::diverged, "diverged"},
-    {CellStatus::out_of_memory, "out of memory"},
-    {CellStatus::crashed, "crashed"},
-    {CellStatus::failed, "failed"},
-}};
+/// In the order of CellStatus.
+constexpr std::array<const char*, 11> names = {
+    "waiting", "running",  "interrupted",   "stopped", "trained", "finished",
+    "damaged", "diverged", "out of memory", "crashed", "failed"};
 
 }  // namespace
 
@@ -59,9 +50,8 @@ void read_value(const Json& from, Settings& to) {
 Json json_of(CellStatus status) { return to_string(status); }
 
 void read_value(const Json& from, CellStatus& to) {
-  const auto status = from.get<std::string>();
-  for (const auto& [each, name] : names)
-    if (status == name) to = each;
+  const auto found = std::ranges::find(names, from.get<std::string>());
+  if (found != names.end()) to = static_cast<CellStatus>(found - names.begin());
 }
 
 void fields(Is<CellRecord> auto& r, auto& f) {
@@ -163,11 +153,7 @@ CellState read_files(const fs::path& directory) {
 
 }  // namespace
 
-std::string to_string(CellStatus status) {
-  for (const auto& [each, name] : names)
-    if (each == status) return name;
-  return "";
-}
+std::string to_string(CellStatus status) { return names[static_cast<size_t>(status)]; }
 
 fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
   return sweep / "cells" / cell.hash;
