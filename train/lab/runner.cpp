@@ -129,7 +129,7 @@ class Runner {
       for (const std::string name : {"train.init_", "train.distill_"}) {
         const auto from = options.find(name + "from");
         // A cell that has a checkpoint has been initialised.
-        const bool has_begun = name == "train.init_" && states_.at(task.cell->hash).summary;
+        const bool has_begun = name == "train.init_" && state(task).summary;
         if (from == options.end() || plain_text(from->second).empty() || has_begun) continue;
         try {
           find_checkpoint(plain_text(from->second), plain_text(options.at(name + "checkpoint")));
@@ -158,7 +158,8 @@ class Runner {
   }
 
   fs::path path(const GridCell& task) const { return cell_directory(directory_, *task.cell); }
-  CellState& state(const GridCell& task) { return states_[task.cell->hash]; }
+  CellState& state(const GridCell& task) { return states_.at(task.cell->hash); }
+  const CellState& state(const GridCell& task) const { return states_.at(task.cell->hash); }
 
   std::string label(const GridCell& task) const {
     std::string text = grid_.variants[task.variant].label;
@@ -185,16 +186,12 @@ class Runner {
   }
 
   bool is_done(const GridCell& task) const {
-    const CellState& s = states_.at(task.cell->hash);
-    return task.final ? s.is_trained() && s.test : s.is_trained();
+    return state(task).is_trained() && (!task.final || state(task).test);
   }
-  bool is_damaged(const GridCell& task) const {
-    return states_.at(task.cell->hash).status == CellStatus::damaged;
-  }
+  bool is_damaged(const GridCell& task) const { return state(task).status == CellStatus::damaged; }
   /// Done, or damaged, or failed for good or in this call.
   bool is_decided(const GridCell& task) const {
-    return is_done(task) || is_damaged(task) ||
-           states_.at(task.cell->hash).status == CellStatus::diverged ||
+    return is_done(task) || is_damaged(task) || state(task).status == CellStatus::diverged ||
            tried_.contains(task.cell->hash);
   }
   bool is_running(const GridCell& task) const {
@@ -371,11 +368,10 @@ class Runner {
       record.status = ended.signal == SIGKILL ? CellStatus::interrupted : CellStatus::stopped;
     } else {
       record.log = log_tail(folder);
-      const Failure failure = failure_of(ended, record.log);
+      const Failure failure =
+          fails ? Failure{CellStatus::failed, running.failure} : failure_of(ended, record.log);
       record.status = failure.status;
       record.reason = failure.reason;
-      if (fails) record.status = CellStatus::failed;
-      if (fails) record.reason = running.failure;
     }
     write_record(folder, record);
     record_cells(directory_, {task.cell->hash});
@@ -393,8 +389,7 @@ class Runner {
     out.cells = std::ssize(known) + std::ssize(without_choice()) * std::ssize(sweep_.seeds);
     for (const GridCell& task : known) {
       // A trial that diverged has answered its question.
-      const bool answered =
-          !task.final && states_.at(task.cell->hash).status == CellStatus::diverged;
+      const bool answered = !task.final && state(task).status == CellStatus::diverged;
       if (is_done(task) || answered)
         ++out.finished;
       else if (is_damaged(task))
@@ -450,7 +445,7 @@ class Runner {
     };
     double left = 0;
     for (const GridCell& task : known)
-      if (!is_decided(task) && !is_running(task) && !states_.at(task.cell->hash).is_trained())
+      if (!is_decided(task) && !is_running(task) && !state(task).is_trained())
         left += expected(task.variant);
     left += sum / number * static_cast<double>(now.cells - std::ssize(known));
     for (const RunningCell& cell : now.running)
@@ -463,7 +458,7 @@ class Runner {
     out.stopped = stopping_;
     for (const GridCell& task : tasks()) {
       if (!task.final) continue;
-      const CellState& s = states_.at(task.cell->hash);
+      const CellState& s = state(task);
       ++out.cells;
       if (is_done(task))
         ++out.finished;

@@ -1,6 +1,7 @@
 #include "longhand/train/lab/sweep.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -19,20 +20,15 @@ namespace {
 const std::set<std::string> own_tables = {"sweep", "axis", "search"};
 constexpr int64_t most_points = 100000;
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 /// Throws ConfigError unless `key` is one of `known`, naming the nearest.
 void check_key(const std::string& key, const TomlValue& value,
                const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), key) != known.end()) return;
+  if (std::ranges::find(known, key) != known.end()) return;
   const std::string near = nearest(key, known);
-  throw ConfigError(concat_message(
-      value.where, ": unknown key ", key,
-      near.empty() ? "; expected " + joined(known) : "; did you mean " + near + "?"));
+  throw ConfigError(concat_message(value.where, ": unknown key ", key,
+                                   near.empty()
+                                       ? fmt::format("; expected {}", fmt::join(known, ", "))
+                                       : "; did you mean " + near + "?"));
 }
 
 const OptionValue& option_of(const TomlValue& value, const std::string& key) {
@@ -87,8 +83,9 @@ std::vector<OptionValue> range(const TomlValue& table, const std::string& key) {
     return get_number(*found, key + "." + name);
   };
   const Number from = number("from"), to = number("to");
-  const int ways = (table.find("factor") != nullptr) + (table.find("step") != nullptr) +
-                   (table.find("count") != nullptr);
+  const auto ways = std::ranges::count_if(table.entries, [](const auto& entry) {
+    return entry.first != "from" && entry.first != "to";
+  });
   check<ConfigError>(ways == 1, table.where, ": ", key,
                      ": expected a range with exactly one of factor, step and count");
   std::vector<OptionValue> values;
@@ -168,9 +165,8 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
     }
     // Four digits are enough to tell draws apart, and are readable. Where they are out of range, x remains.
     const std::string digits = fmt::format("{:.4g}", x);
-    double rounded = x;
+    double& rounded = std::get<double>(values.emplace_back(x));
     std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
-    values.push_back(rounded);
   }
   return values;
 }
@@ -248,7 +244,7 @@ Axis axis_of(const TomlValue& table, const std::vector<std::string>& others) {
   }
   std::string first;
   for (const auto& [section, entries] : table.entries) {
-    if (std::find(sections.begin(), sections.end(), section) == sections.end()) continue;
+    if (std::ranges::find(sections, section) == sections.end()) continue;
     for_options(section, entries, [&](const std::string& key, const TomlValue& value) {
       check<ConfigError>(key != "train.seed", value.where,
                          ": train.seed cannot be an axis; expected seeds in [sweep]");
@@ -336,16 +332,15 @@ void read_axes(const TomlValue& root, Sweep& sweep) {
 
 // TOML of the parts of a sweep. Dotted keys need no quotes: they are made of known names.
 std::string toml_list(const std::vector<OptionValue>& values) {
-  std::string out;
-  for (const OptionValue& value : values) out += (out.empty() ? "" : ", ") + to_string(value);
-  return "[" + out + "]";
+  std::vector<std::string> texts;
+  for (const OptionValue& value : values) texts.push_back(to_string(value));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
 }
 
 std::string toml_condition(const Condition& condition) {
-  std::string out;
-  for (const auto& [key, values] : condition)
-    out += (out.empty() ? "" : ", ") + key + " = " + toml_list(values);
-  return "{ " + out + " }";
+  std::vector<std::string> texts;
+  for (const auto& [key, values] : condition) texts.push_back(key + " = " + toml_list(values));
+  return fmt::format("{{ {} }}", fmt::join(texts, ", "));
 }
 
 std::string toml_axis(const Axis& axis) {
@@ -406,11 +401,8 @@ bool is_run_path(const std::string& key) {
 
 std::string plain_text(const OptionValue& value) {
   if (const auto* const text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* const list = std::get_if<std::vector<std::string>>(&value)) {
-    std::string out;
-    for (const std::string& each : *list) out += (out.empty() ? "" : "+") + each;
-    return out;
-  }
+  if (const auto* const list = std::get_if<std::vector<std::string>>(&value))
+    return fmt::format("{}", fmt::join(*list, "+"));
   return to_string(value);
 }
 
