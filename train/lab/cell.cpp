@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -17,6 +15,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/train/config/experiment.h"
 #include "longhand/train/results/codec.h"
 #include "longhand/train/run/lock.h"
 
@@ -70,12 +69,12 @@ void fields(Is<CellRecord> auto& r, auto& f) {
 
 namespace {
 
-/// Calls read(json) for the contents of a file, if it exists.
-template <class F>
-void with_json(const fs::path& path, F read) {
-  if (!fs::exists(path)) return;
+/// A struct in a JSON file, if the file exists.
+template <class T>
+std::optional<T> read_existing(const fs::path& path) {
+  if (!fs::exists(path)) return std::nullopt;
   try {
-    read(parse_json(data::read_text_file(path)));
+    return read_json<Strict, T>(parse_json(data::read_text_file(path)));
   } catch (const std::exception& error) {
     throw DataError(path.filename().string() +
                     " is not as Longhand writes it: " + plain_message(error));
@@ -109,11 +108,9 @@ std::string stall_of(const fs::path& directory, pid_t pid) {
 /// The state that the files of a cell show. Throws Error if they contradict each other.
 CellState read_files(const fs::path& directory) {
   CellState state;
-  with_json(directory / "cell.json",
-            [&](const Json& json) { state.record = read_json<Strict, CellRecord>(json); });
+  state.record = read_existing<CellRecord>(directory / "cell.json").value_or(CellRecord());
   state.status = state.record.status;
-  with_json(directory / "test.json",
-            [&](const Json& json) { state.test = read_json<Strict, Score>(json); });
+  state.test = read_existing<Score>(directory / "test.json");
   const fs::path summary = directory / "summary.json";
   if (fs::exists(summary)) state.summary = read_summary(summary);
   std::string config;
@@ -154,6 +151,11 @@ CellState read_files(const fs::path& directory) {
 }  // namespace
 
 std::string to_string(CellStatus status) { return names[static_cast<size_t>(status)]; }
+
+TrainerOptions trainer_options(const SweepCell& cell) {
+  const Config config = Config::parse(cell.config, "cell.toml");
+  return read_section<TrainSection>(config.train()).trainer;
+}
 
 fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
   return sweep / "cells" / cell.hash;

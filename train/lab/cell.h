@@ -75,6 +75,8 @@ struct CellState {
   }
 };
 
+/// The options of its training.
+TrainerOptions trainer_options(const SweepCell& cell);
 /// The directory of a cell of a sweep: sweep/cells/HASH.
 std::filesystem::path cell_directory(const std::filesystem::path& sweep, const SweepCell& cell);
 /// The state that the files of a cell show. If one is not as recorded in the manifest of the sweep, not

@@ -21,9 +21,8 @@ RowField key_fields(const std::vector<std::string>& keys, const Settings& values
   for (const std::string& key : keys) {
     out.columns.push_back({column_name(key), key});
     const auto found = std::ranges::find(values, key, &Setting::key);
-    out.cells.push_back(found == values.end()
-                            ? Cell{}
-                            : option_cell(found->value, plain_text(found->value)));
+    out.cells.push_back(
+        found == values.end() ? Cell{} : option_cell(found->value, plain_text(found->value)));
   }
   return out;
 }

@@ -244,8 +244,7 @@ class Runner {
     record.peak_memory = before.peak_memory;
     running.shown.testing = state(task).is_trained();
     record.attempts = before.attempts + (running.shown.testing ? 0 : 1);
-    running.shown.steps =
-        std::get<int64_t>(Config::parse(task.cell->config, "cell.toml").given().at("train.steps"));
+    running.shown.steps = trainer_options(*task.cell).steps;
     launch(running);
   }
 

@@ -47,8 +47,7 @@ Score evaluated(const fs::path& cell, const std::string& split, int64_t limit,
 
 /// Examples of the validation split that training evaluates; 0: all.
 int64_t validation_limit(const SweepCell& cell) {
-  const Config config = Config::parse(cell.config, "cell.toml");
-  const TrainerOptions options = read_section<TrainSection>(config.train()).trainer;
+  const TrainerOptions options = trainer_options(cell);
   return options.eval_batches * options.eval_batch_size;
 }
 

@@ -12,7 +12,6 @@
 
 #include <cmath>
 #include <concepts>
-#include <cstdint>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>

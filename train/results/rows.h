@@ -1,7 +1,6 @@
 // Rows of a table whose columns and cells are described together: the first row gives the columns.
 #pragma once
 
-#include <algorithm>
 #include <initializer_list>
 #include <string>
 #include <utility>
@@ -40,8 +39,7 @@ inline void add_row(Table& table, std::vector<Cell> first, std::initializer_list
 /// A chart of y against x with the interval y_low to y_high, if the table has these columns.
 inline void add_chart(Table& table, std::string title, const std::string& x, const std::string& y,
                       std::vector<std::string> series, bool log_x = false, bool log_y = false) {
-  const bool has_interval = std::any_of(table.columns.begin(), table.columns.end(),
-                                        [&](const Column& c) { return c.name == y + "_low"; });
+  const bool has_interval = table.find(y + "_low").has_value();
   table.charts.push_back({.title = std::move(title),
                           .x = x,
                           .y = y,
