@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -157,15 +158,15 @@ class DropIn {
     Fresh fresh;
   };
 
-  /// The model of a candidate with the weights of the run and, unless `seed` is null, new draws.
-  Placed place(const Candidate& candidate, const int64_t* seed) const {
+  /// The model of a candidate with the weights of the run and, with a seed, new draws.
+  Placed place(const Candidate& candidate, std::optional<int64_t> seed) const {
     const nn::Scope scope =
         seed ? scope_of_draw(*seed) : nn::root(DType::f32, read_seed(candidate.config));
     Placed out{std::make_unique<attention::Transformer>(scope, candidate.model), {}};
     try {
       out.fresh = load_weights(
           *out.model, run_.checkpoint,
-          {.other_attention = candidate.variant != nullptr, .new_draws = seed != nullptr});
+          {.other_attention = candidate.variant != nullptr, .new_draws = seed.has_value()});
     } catch (const DataError& error) {
       throw ConfigError(concat_message(
           candidate.label, ": the weights of ", run_.file, " do not fit: ", error.what(),
@@ -185,7 +186,8 @@ class DropIn {
       throw ConfigError(candidate.variant ? error.what()
                                           : concat_message(run_.file, ": ", error.what()));
     }
-    const int64_t* const seed = seeds_.empty() || !candidate.variant ? nullptr : &seeds_.front();
+    std::optional<int64_t> seed;
+    if (!seeds_.empty() && candidate.variant) seed = seeds_.front();
     const Placed placed = place(candidate, seed);
     candidate.fresh = placed.fresh;
     if (seed && !(placed.fresh.drawn.empty() && placed.fresh.initialised.empty()))
@@ -209,11 +211,10 @@ class DropIn {
   }
 
   void evaluate(Candidate& candidate) {
-    std::vector<const int64_t*> seeds;
-    for (const int64_t& seed : candidate.seeds) seeds.push_back(&seed);
-    if (seeds.empty()) seeds.push_back(nullptr);
+    std::vector<std::optional<int64_t>> seeds(candidate.seeds.begin(), candidate.seeds.end());
+    if (seeds.empty()) seeds.emplace_back();
     std::vector<std::vector<SegmentScores>> by_seed;
-    for (const int64_t* const seed : seeds) {
+    for (const std::optional<int64_t>& seed : seeds) {
       const Placed placed = place(candidate, seed);
       const LogitsFn logits = logits_of(*placed.model);
       by_seed.push_back(

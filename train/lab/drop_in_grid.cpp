@@ -74,9 +74,7 @@ std::vector<OptionValue> types_of(const Sweep& sweep) {
 
 /// Limits an axis of an option of attention to the variants that declare it.
 void limit_to_variants(const std::vector<OptionValue>& types, Axis& axis) {
-  std::string option = key_of(axis).substr(key_of(axis).find('.') + 1);
-  if (const size_t dot = option.find('.'); dot != std::string::npos)
-    option = option.substr(dot + 1);
+  const std::string option = key_of(axis).substr(key_of(axis).rfind('.') + 1);
   std::vector<OptionValue> declaring;
   std::vector<std::string> known;
   std::string all;
