@@ -406,8 +406,13 @@ class Comparison {
 
   /// The scores of a run on a split.
   RowField scores(const std::string& split, const std::optional<Score>& score) const {
-    return {{{split, split + " " + metric_.name()}, {split + "_loss", split + " loss"}},
-            {score ? Cell{metric_(*score)} : Cell{}, score ? Cell{score->loss} : Cell{}}};
+    RowField out;
+    out.columns = {{split, split + " " + metric_.name()}, {split + "_loss", split + " loss"}};
+    out.cells.resize(2);
+    if (!score) return out;
+    out.cells[0] = metric_(*score);
+    out.cells[1] = score->loss;
+    return out;
   }
 
   void make_runs() {
