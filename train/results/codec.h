@@ -169,13 +169,13 @@ struct Strict {};
 struct Lenient {};
 
 template <class T>
-inline constexpr bool is_list = false;
+concept List = requires(T& list) {
+  list.emplace_back();
+};
 template <class T>
-inline constexpr bool is_list<std::vector<T>> = true;
-template <class T>
-inline constexpr bool is_map = false;
-template <class T>
-inline constexpr bool is_map<std::map<std::string, T>> = true;
+concept Map = requires {
+  typename T::mapped_type;
+};
 
 /// Whether a value has the type of T.
 template <class T>
@@ -184,7 +184,7 @@ bool fits(const Json& from) {
   if constexpr (std::same_as<T, bool>) return from.is_boolean();
   if constexpr (std::same_as<T, double>) return number_in(from).has_value();
   if constexpr (std::integral<T>) return from.is_number_integer();
-  if constexpr (is_list<T>) return from.is_array();
+  if constexpr (List<T>) return from.is_array();
   return from.is_object();
 }
 
@@ -203,10 +203,10 @@ class JsonReader {
       fields(to, reader);
     } else if constexpr (ReadsItself<T>) {
       read_value(from, to);
-    } else if constexpr (is_list<T>) {
+    } else if constexpr (List<T>) {
       for (const Json& each : from.get_ref<const Json::array_t&>())
         if (strict || fits<typename T::value_type>(each)) read(each, to.emplace_back());
-    } else if constexpr (is_map<T>) {
+    } else if constexpr (Map<T>) {
       for (const auto& [key, value] : from.items())
         if constexpr (std::same_as<typename T::mapped_type, double>)
           to[key] = number_or_nan(&value);
