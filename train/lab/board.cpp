@@ -49,13 +49,8 @@ std::string counted(const std::map<std::string, size_t>& counts) {
 std::string attention_of(const ReportedRun& run) {
   if (run.record.summary && !run.record.summary->attention.empty())
     return run.record.summary->attention;
-  std::string out;
-  for (const char c : run.option("attention.type"))  // ["window", "linear"] -> window+linear
-    if (c == ',')
-      out += '+';
-    else if (std::string_view("[]\" ").find(c) == std::string_view::npos)
-      out += c;
-  return out.empty() ? "unknown" : out;
+  const auto type = run.options.find("attention.type");
+  return type == run.options.end() ? "unknown" : plain_text(type->second);
 }
 
 struct Metric {

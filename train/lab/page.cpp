@@ -288,19 +288,6 @@ std::string html_table(const Table& table, bool board) {
   return out + "</tbody></table></div>\n";
 }
 
-std::string options_list(const std::map<std::string, std::string>& options) {
-  std::string out, section;
-  for (const auto& [name, value] : options) {
-    const size_t dot = name.find('.');
-    if (name.substr(0, dot) != section) {
-      section = name.substr(0, dot);
-      out += (out.empty() ? "[" : "\n[") + section + "]\n";
-    }
-    out += name.substr(dot + 1) + " = " + value + "\n";
-  }
-  return out;
-}
-
 /// A script element's contents cannot hold its end tag; Chart.js and page.js have none.
 std::string script(std::string_view text, const std::string& nonce) {
   return "<script nonce=\"" + nonce + "\">" + std::string(text) + "</script>\n";
@@ -433,12 +420,12 @@ class Page {
       out += fmt::format(
           "<details><summary>The configuration that all runs share</summary>"
           "<pre>{}</pre></details>\n",
-          escape(options_list(board_.shared)));
+          escape(toml_of_options(board_.shared)));
     for (size_t i = 0; i < board_.variants.size(); ++i)
       if (!board_.own[i].empty())
         out += fmt::format(
             "<details><summary>Further options of {}</summary><pre>{}</pre></details>\n",
-            escape(board_.variants[i]), escape(options_list(board_.own[i])));
+            escape(board_.variants[i]), escape(toml_of_options(board_.own[i])));
     return out + "</section>\n";
   }
 

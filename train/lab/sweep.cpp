@@ -403,6 +403,19 @@ std::string plain_text(const OptionValue& value) {
   return to_string(value);
 }
 
+std::string toml_of_options(const std::map<std::string, std::string>& options) {
+  std::string out, section;
+  for (const auto& [key, value] : options) {
+    const size_t dot = key.find('.');
+    if (key.substr(0, dot) != section) {
+      section = key.substr(0, dot);
+      out += (out.empty() ? "[" : "\n[") + section + "]\n";
+    }
+    out += key.substr(dot + 1) + " = " + value + "\n";
+  }
+  return out;
+}
+
 Sweep Sweep::load(const std::filesystem::path& path, const std::vector<std::string>& set) {
   Sweep sweep = parse(read_toml(path), path.string(), path.parent_path(), set);
   if (sweep.title.empty()) sweep.title = path.stem().string();
@@ -487,15 +500,10 @@ std::string Sweep::to_toml() const {
                     "\nmetric = " + to_string(metric) + "\n";
   if (!baseline.empty()) out += "baseline = " + toml_condition(baseline) + "\n";
   if (!set.empty()) out += "set = " + to_string(set) + "\n";
-  std::string section;
-  for (const auto& [name_of, value] : Config::parse(base, base_name, own_tables).given()) {
-    const size_t dot = name_of.find('.');
-    if (name_of.substr(0, dot) != section) {
-      section = name_of.substr(0, dot);
-      out += "\n[" + section + "]\n";
-    }
-    out += name_of.substr(dot + 1) + " = " + to_string(value) + "\n";
-  }
+  std::map<std::string, std::string> options;
+  for (const auto& [key, value] : Config::parse(base, base_name, own_tables).given())
+    options[key] = to_string(value);
+  if (!options.empty()) out += "\n" + toml_of_options(options);
   for (const Axis& axis : axes) out += "\n[[axis]]\n" + toml_axis(axis);
   if (search) {
     out += "\n[search]\n" + toml_axis(search->axis) + "seeds = " + std::to_string(search->seeds) +
