@@ -14,6 +14,7 @@
 #include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
 #include "longhand/train/results/codec.h"
+#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 
@@ -190,6 +191,41 @@ void add_estimate(std::vector<Cell>& row, const Estimate& estimate) {
   row.push_back(estimate.count == 0 ? Cell{} : Cell{estimate.mean});
   for (const double end : {estimate.low, estimate.high})
     row.push_back(estimate.count == 0 ? Cell{} : known(end));
+}
+
+RowField::RowField(std::vector<Column> several, std::vector<Cell> their_cells)
+    : columns(std::move(several)), cells(std::move(their_cells)) {}
+
+RowField::RowField(std::string name, Cell cell, std::string heading, int digits) {
+  columns.push_back({std::move(name), std::move(heading), digits});
+  cells.push_back(std::move(cell));
+}
+
+RowField::RowField(const std::string& name, const Estimate& estimate, const std::string& heading) {
+  add_estimate(columns, name, heading);
+  add_estimate(cells, estimate);
+}
+
+void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowField> fields) {
+  for (const RowField& field : fields) {
+    if (table.rows.empty())
+      table.columns.insert(table.columns.end(), field.columns.begin(), field.columns.end());
+    first.insert(first.end(), field.cells.begin(), field.cells.end());
+  }
+  table.rows.push_back(std::move(first));
+}
+
+void add_chart(Table& table, std::string title, const std::string& x, const std::string& y,
+               std::vector<std::string> series, bool log_x, bool log_y) {
+  const bool has_interval = table.find(y + "_low").has_value();
+  table.charts.push_back({.title = std::move(title),
+                          .x = x,
+                          .y = y,
+                          .series = std::move(series),
+                          .low = has_interval ? y + "_low" : "",
+                          .high = has_interval ? y + "_high" : "",
+                          .log_x = log_x,
+                          .log_y = log_y});
 }
 
 Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
