@@ -75,7 +75,7 @@ struct CellState {
   }
 };
 
-/// The options of its training.
+/// The options with which a cell is trained.
 TrainerOptions trainer_options(const SweepCell& cell);
 /// The directory of a cell of a sweep: sweep/cells/HASH.
 std::filesystem::path cell_directory(const std::filesystem::path& sweep, const SweepCell& cell);

@@ -44,8 +44,8 @@ struct GridCell {
   bool final;
   const SweepCell* cell;
 };
-/// Those of searches, then the final ones of every trial; each by variant, trial and seed. A run may be
-/// several of them.
+/// The cells of searches, then the final cells of every trial; each by variant, trial and seed. Several of
+/// them may be the same run.
 std::vector<GridCell> cells_of(const Grid& grid);
 
 /// Expands the axes, in their order: an axis applies to the combinations of those before it for which

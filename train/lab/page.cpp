@@ -80,29 +80,23 @@ Json json(const Cell& cell) {
 
 /// Times of records that lack them, from speeds and from the duration of the run.
 std::vector<double> seconds_of(const ReportedRun& run) {
-  const std::vector<Record>& metrics = run.record.metrics;
-  std::vector<double> out(metrics.size());
-  const bool known = std::all_of(metrics.begin(), metrics.end(),
-                                 [](const Record& record) { return record.seconds.has_value(); });
+  std::vector<double> recorded, estimated;
   double time = 0;
   int64_t step = 0;
-  for (size_t i = 0; i < metrics.size(); ++i) {
-    if (known) {
-      out[i] = *metrics[i].seconds;
-      continue;
+  for (const Record& record : run.record.metrics) {
+    if (record.seconds) recorded.push_back(*record.seconds);
+    if (record.split == "train") {
+      const double speed = record.tokens_per_second;
+      if (speed > 0) time += static_cast<double>(record.step - step) / speed;
+      step = record.step;
     }
-    if (metrics[i].split == "train") {
-      const double speed = metrics[i].tokens_per_second;
-      if (speed > 0) time += static_cast<double>(metrics[i].step - step) / speed;
-      step = metrics[i].step;
-    }
-    out[i] = time;
+    estimated.push_back(time);
   }
-  if (!known && time > 0 && run.record.summary && run.record.summary->seconds > 0)
-    for (double& each : out) each *= run.record.summary->seconds / time;
-  else if (!known)
-    std::fill(out.begin(), out.end(), std::nan(""));
-  return out;
+  if (recorded.size() == estimated.size()) return recorded;
+  const auto& summary = run.record.summary;
+  const bool known = time > 0 && summary && summary->seconds > 0;
+  for (double& each : estimated) each *= known ? summary->seconds / time : std::nan("");
+  return estimated;
 }
 
 /// The records of one split, at most one (the last) for each `width` steps.

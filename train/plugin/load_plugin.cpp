@@ -72,18 +72,16 @@ void check_built_for_this(const PluginInfo& info, const fs::path& file) {
                      ", or with another standard library: the sizes of their types differ", remedy);
 }
 
-bool is_name(const std::string& text) {
-  return !text.empty() &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
-}
-
 /// The names that were added since there were `before`.
 std::vector<std::string> added(const std::vector<std::string>& names, size_t before,
                                const fs::path& file) {
   std::vector<std::string> out(names.begin() + static_cast<std::ptrdiff_t>(before), names.end());
   for (const std::string& name : out)
-    check<ConfigError>(is_name(name), file.string(), ": the plugin registers the name \"", name,
-                       "\"; expected the characters a-z, 0-9 and _");
+    check<ConfigError>(
+        !name.empty() &&
+            name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos,
+        file.string(), ": the plugin registers the name \"", name,
+        "\"; expected the characters a-z, 0-9 and _");
   return out;
 }
 

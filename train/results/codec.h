@@ -50,7 +50,7 @@ concept HasFields = requires(T& value, JsonWriter& writer) {
 
 void fields(Is<Column> auto& c, auto& f) {
   f("name", c.name);
-  if (std::string shown = c.heading.empty() ? c.name : c.heading; f.writes)
+  if (std::string shown = c.shown(); f.writes)
     f("heading", shown);
   else
     f("heading", c.heading);
