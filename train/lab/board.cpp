@@ -1,18 +1,22 @@
 #include "longhand/train/lab/board.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <functional>
 #include <limits>
 #include <numbers>
 #include <numeric>
+#include <ranges>
 #include <set>
 #include <utility>
 
 #include "longhand/core/statistics.h"
+#include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/seeds.h"
+#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {
@@ -30,40 +34,31 @@ const std::set<std::string> failures = {"diverged", "crashed", "failed", "out of
                                         "out_of_memory"};
 const std::set<std::string> ended = {"finished", "early", "trained"};
 
-std::string column_name(std::string key) {
-  std::replace(key.begin(), key.end(), '.', '_');
-  return key;
-}
+/// "k" of "attention.k".
+std::string short_name(const std::string& key) { return key.substr(key.find('.') + 1); }
 
-Cell cell_of(double value) { return std::isnan(value) ? Cell{} : Cell{value}; }
-Cell cell_of_count(int64_t value) { return value > 0 ? Cell{value} : Cell{}; }
+Cell positive(int64_t value) { return value > 0 ? Cell{value} : Cell{}; }
 
-Cell option_cell(const ReportedRun& run, const std::string& key) {
-  const auto found = run.options.find(key);
-  if (found == run.options.end()) return {};
-  if (const auto* const i = std::get_if<int64_t>(&found->second)) return *i;
-  if (const auto* const d = std::get_if<double>(&found->second)) return *d;
-  return run.option(key);
+/// "2 finished, 1 running"
+std::string counted(const std::map<std::string, size_t>& counts) {
+  std::vector<std::string> out;
+  for (const auto& [what, count] : counts) out.push_back(fmt::format("{} {}", count, what));
+  return fmt::format("{}", fmt::join(out, ", "));
 }
 
 std::string attention_of(const ReportedRun& run) {
   if (run.record.summary && !run.record.summary->attention.empty())
     return run.record.summary->attention;
-  std::string out;
-  for (const char c : run.option("attention.type"))  // ["window", "linear"] -> window+linear
-    if (c == ',')
-      out += '+';
-    else if (std::string_view("[]\" ").find(c) == std::string_view::npos)
-      out += c;
-  return out.empty() ? "unknown" : out;
+  const auto type = run.options.find("attention.type");
+  return type == run.options.end() ? "unknown" : plain_text(type->second);
 }
 
 struct Metric {
   bool bits = false;  // bits per byte, of which less is better; else the accuracy
   bool test = false;
 
-  double operator()(const Measured& measured) const {
-    return bits ? measured.loss / std::numbers::ln2 : measured.accuracy;
+  double operator()(const Score& score) const {
+    return bits ? score.loss / std::numbers::ln2 : score.accuracy;
   }
   bool better(double a, double b) const { return bits ? a < b : a > b; }
   const char* name() const { return bits ? "bits per byte" : "accuracy"; }
@@ -73,10 +68,57 @@ struct Metric {
 struct Group {
   std::string label;
   std::vector<size_t> runs{};
-  std::map<int64_t, double> scores{};  // by seed
+  SeedScores scores{};
   Estimate score{nan, nan, nan, 0};
   std::string problem{};  // the options of its data that differ
 };
+
+double seconds_of(const ReportedRun& run) {
+  for (const Record& record : std::views::reverse(run.record.metrics))
+    if (record.seconds) return *record.seconds;
+  return run.record.summary ? run.record.summary->seconds : nan;
+}
+double speed_of(const ReportedRun& run) {
+  for (const Record& record : std::views::reverse(run.record.metrics))
+    if (record.split == "train") return record.tokens_per_second;
+  return nan;
+}
+double memory_of(const ReportedRun& run) {
+  int64_t bytes = run.record.summary ? run.record.summary->peak_memory : 0;
+  for (const Record& record : run.record.metrics) bytes = std::max(bytes, record.peak_memory);
+  return bytes > 0 ? static_cast<double>(bytes) / (1 << 20) : nan;
+}
+int64_t step_of(const ReportedRun& run) {
+  return run.record.metrics.empty() ? 0 : run.record.metrics.back().step;
+}
+
+/// The measured costs, where value(of) is that of a row.
+template <class F>
+RowField costs(F value) {
+  return {{{"seconds", "time (s)", 3},
+           {"tokens_per_second", "tokens/s", 3},
+           {"peak_memory_mib", "peak memory (MiB)", 3}},
+          {known(value(seconds_of)), known(value(speed_of)), known(value(memory_of))}};
+}
+
+/// Where a run was made.
+struct Origin {
+  Column column;
+  std::string (*in)(const Summary& summary);
+
+  std::string of(const ReportedRun& run) const {
+    return run.record.summary ? in(*run.record.summary) : "";
+  }
+};
+const std::vector<Origin> origins = {
+    {{"version", "Longhand"}, [](const Summary& s) { return s.version; }},
+    {{"machine", "machine"}, [](const Summary& s) { return s.machine; }},
+    {{"host", "host"}, [](const Summary& s) { return s.host; }},
+    {{"data", "data (XXH3-128 of the first examples)"}, [](const Summary& s) {
+       std::vector<std::string> out;
+       for (const auto& [split, hash] : s.data) out.push_back(split + " " + hash);
+       return fmt::format("{}", fmt::join(out, ", "));
+     }}};
 
 class Comparison {
  public:
@@ -91,8 +133,8 @@ class Comparison {
     for (size_t g = 0; g < groups_.size(); ++g)
       for (const size_t run : groups_[g].runs) board_.variant_of[run] = g;
     make_leaderboard();
-    add_heuristics();
     add_charts();
+    add_heuristics();
     make_runs();
     make_options();
     summarise();
@@ -154,8 +196,8 @@ class Comparison {
     std::string key = section.empty() ? run.variant + "\n" + attention_of(run) : "";
     for (const std::string& option : differing_)
       if (option.starts_with(section))
-        key += fmt::format("{}{}={}", key.empty() ? "" : "\n", option.substr(option.find('.') + 1),
-                           run.option(option));
+        key +=
+            fmt::format("{}{}={}", key.empty() ? "" : "\n", short_name(option), run.option(option));
     return key;
   }
 
@@ -173,7 +215,16 @@ class Comparison {
       groups_[at->second].runs.push_back(i);
     }
     make_labels_unique();
-    for (Group& group : groups_) score(group);
+    for (Group& group : groups_) {
+      std::vector<double> values;
+      for (const size_t run : group.runs)
+        if (const auto value = score_of(runs_[run])) {
+          values.push_back(*value);
+          group.scores[runs_[run].seed] = *value;
+        }
+      if (!values.empty())
+        group.score = metric_.bits ? estimate(values) : accuracy_of_seeds(values);
+    }
     std::stable_sort(groups_.begin(), groups_.end(), [&](const Group& a, const Group& b) {
       if (a.problem != b.problem) return a.problem < b.problem;
       if (std::isnan(a.score.mean) || std::isnan(b.score.mean)) return !std::isnan(a.score.mean);
@@ -190,26 +241,19 @@ class Comparison {
       for (Group& group : groups_) {
         const std::string value = runs_[group.runs[0]].option(option);
         if (values[group.label].size() > 1 && !value.empty())
-          group.label += fmt::format(" {}={}", option.substr(option.find('.') + 1), value);
+          group.label += fmt::format(" {}={}", short_name(option), value);
       }
     }
   }
 
-  std::optional<double> score_of(const ReportedRun& run) const {
-    const auto& measured = metric_.test ? run.test : run.validation;
-    if (!measured || failures.contains(run.status)) return std::nullopt;
-    const double value = metric_(*measured);
-    return std::isfinite(value) ? std::optional(value) : std::nullopt;
+  const std::optional<Score>& scored(const ReportedRun& run) const {
+    return metric_.test ? run.test : run.validation;
   }
 
-  void score(Group& group) const {
-    std::vector<double> values;
-    for (const size_t run : group.runs)
-      if (const auto value = score_of(runs_[run])) {
-        values.push_back(*value);
-        group.scores[runs_[run].seed] = *value;
-      }
-    if (!values.empty()) group.score = metric_.bits ? estimate(values) : accuracy_of_seeds(values);
+  std::optional<double> score_of(const ReportedRun& run) const {
+    if (!scored(run) || failures.contains(run.status)) return std::nullopt;
+    const double value = metric_(*scored(run));
+    return std::isfinite(value) ? std::optional(value) : std::nullopt;
   }
 
   /// The mean over the runs of a group that have the value.
@@ -226,89 +270,64 @@ class Comparison {
     return count == 0 ? nan : sum / static_cast<double>(count);
   }
 
-  static double seconds_of(const ReportedRun& run) {
-    for (auto record = run.record.metrics.rbegin(); record != run.record.metrics.rend(); ++record)
-      if (record->seconds) return *record->seconds;
-    return run.record.summary ? run.record.summary->seconds : nan;
-  }
-  static double speed_of(const ReportedRun& run) {
-    for (auto record = run.record.metrics.rbegin(); record != run.record.metrics.rend(); ++record)
-      if (record->split == "train") return record->tokens_per_second;
-    return nan;
-  }
-  static double memory_of(const ReportedRun& run) {
-    int64_t bytes = run.record.summary ? run.record.summary->peak_memory : 0;
-    for (const Record& record : run.record.metrics) bytes = std::max(bytes, record.peak_memory);
-    return bytes > 0 ? static_cast<double>(bytes) / (1 << 20) : nan;
-  }
-  static int64_t step_of(const ReportedRun& run) {
-    return run.record.metrics.empty() ? 0 : run.record.metrics.back().step;
+  std::string status_of(const Group& group) const {
+    std::map<std::string, size_t> counts;
+    for (const size_t run : group.runs) ++counts[runs_[run].status];
+    return counts.size() == 1 ? counts.begin()->first : counted(counts);
   }
 
-  std::string status_of(const Group& group) const {
-    std::map<std::string, int64_t> counts;
-    for (const size_t run : group.runs) ++counts[runs_[run].status];
-    if (counts.size() == 1) return counts.begin()->first;
-    std::string out;
-    for (const auto& [status, count] : counts)
-      out += fmt::format("{}{} {}", out.empty() ? "" : ", ", count, status);
+  /// The options that differ.
+  RowField options(const ReportedRun& run) const {
+    RowField out;
+    for (const std::string& key : differing_) {
+      const auto found = run.options.find(key);
+      out.columns.push_back({column_name(key), key});
+      out.cells.push_back(found == run.options.end() ? Cell{}
+                                                     : option_cell(found->second, run.option(key)));
+    }
     return out;
+  }
+
+  void add_variant(const Group& group, Table& table) const {
+    int64_t parameters = 0, state = 0;
+    for (const size_t run : group.runs)
+      if (const auto& summary = runs_[run].record.summary) {
+        parameters = summary->parameters;
+        state = summary->state_bytes;
+      }
+    const double validation = mean(group, [&](const ReportedRun& run) {
+      return run.validation ? metric_(*run.validation) : nan;
+    });
+    const double loss =
+        mean(group, [&](const ReportedRun& run) { return scored(run) ? scored(run)->loss : nan; });
+    const double steps =
+        mean(group, [](const ReportedRun& run) { return static_cast<double>(step_of(run)); });
+    add_row(table, {},
+            {{"variant", group.label},
+             {"score", known(group.score.mean), metric_.heading()},
+             {"low", known(group.score.low), "95 % from"},
+             {"high", known(group.score.high), "to"},
+             {"seeds", group.score.count},
+             options(runs_[group.runs[0]]),
+             !metric_.test ? RowField()
+                           : RowField("validation", known(validation),
+                                      std::string("validation ") + metric_.name()),
+             {"loss", known(loss), metric_.test ? "test loss" : "validation loss"},
+             {"parameters", positive(parameters)},
+             {"state_bytes", positive(state), "state (bytes)"},
+             {"steps", std::isnan(steps) ? Cell{} : Cell{int64_t{std::llround(steps)}}},
+             costs([&](auto of) { return mean(group, of); }),
+             {"status", status_of(group)}});
   }
 
   void make_leaderboard() {
     Table& table = board_.leaderboard;
     table.name = "leaderboard";
     table.title = "Leaderboard";
-    table.columns = {{"variant", ""},
-                     {"score", metric_.heading()},
-                     {"low", "95 % from"},
-                     {"high", "to"},
-                     {"seeds", ""}};
-    for (const std::string& key : differing_) table.columns.push_back({column_name(key), key});
-    if (metric_.test)
-      table.columns.push_back({"validation", std::string("validation ") + metric_.name()});
-    for (const Column& column :
-         std::vector<Column>{{"loss", metric_.test ? "test loss" : "validation loss"},
-                             {"parameters", ""},
-                             {"state_bytes", "state (bytes)"},
-                             {"steps", ""},
-                             {"seconds", "time (s)", 3},
-                             {"tokens_per_second", "tokens/s", 3},
-                             {"peak_memory_mib", "peak memory (MiB)", 3},
-                             {"status", ""}})
-      table.columns.push_back(column);
-    for (const Group& group : groups_) {
-      const ReportedRun& first = runs_[group.runs[0]];
-      auto& row = table.rows.emplace_back();
-      row.emplace_back(group.label);
-      for (const double value : {group.score.mean, group.score.low, group.score.high})
-        row.push_back(cell_of(value));
-      row.emplace_back(group.score.count);
-      for (const std::string& key : differing_) row.push_back(option_cell(first, key));
-      if (metric_.test)
-        row.push_back(cell_of(mean(group, [&](const ReportedRun& run) {
-          return run.validation ? metric_(*run.validation) : nan;
-        })));
-      row.push_back(cell_of(mean(group, [&](const ReportedRun& run) {
-        const auto& measured = metric_.test ? run.test : run.validation;
-        return measured ? measured->loss : nan;
-      })));
-      int64_t parameters = 0, state = 0;
-      for (const size_t run : group.runs)
-        if (const auto& summary = runs_[run].record.summary) {
-          parameters = summary->parameters;
-          state = summary->state_bytes;
-        }
-      row.push_back(cell_of_count(parameters));
-      row.push_back(cell_of_count(state));
-      const double steps =
-          mean(group, [](const ReportedRun& run) { return static_cast<double>(step_of(run)); });
-      row.push_back(std::isnan(steps) ? Cell{} : Cell{static_cast<int64_t>(std::llround(steps))});
-      row.push_back(cell_of(mean(group, seconds_of)));
-      row.push_back(cell_of(mean(group, speed_of)));
-      row.push_back(cell_of(mean(group, memory_of)));
-      row.emplace_back(status_of(group));
-    }
+    for (const Group& group : groups_) add_variant(group, table);
+    if (!groups_.empty() || runs_.empty()) return;
+    add_variant({.label = "", .runs = {0}}, table);  // for the columns alone
+    table.rows.clear();
   }
 
   /// Rows of the tables "heuristics" of analyses, with their columns predictor and accuracy.
@@ -318,25 +337,21 @@ class Comparison {
     for (const auto& [path, results] : inputs_.results) {
       if (results.kind.find("heuristic") == std::string::npos) continue;
       for (const Table& table : results.tables) {
-        const auto has = [&](const char* name) {
-          return std::any_of(table.columns.begin(), table.columns.end(),
-                             [&](const Column& column) { return column.name == name; });
-        };
-        if (table.name != "heuristics" || !has("predictor") || !has("accuracy")) continue;
+        if (table.name != "heuristics" || !table.find("predictor") || !table.find("accuracy"))
+          continue;
         for (const auto& from : table.rows) {
           const std::string name = to_text(from[table.column("predictor")]);
           if (name.ends_with(" model")) continue;  // what the heuristics are compared with
           std::vector<Cell> row(board.columns.size());
           row[0] = "heuristic: " + name;
-          row[board.column("score")] = from[table.column("accuracy")];
-          for (const std::string end : {"low", "high"})
-            if (has(("accuracy_" + end).c_str()))
-              row[board.column(end)] = from[table.column("accuracy_" + end)];
+          for (const auto& [to, column] :
+               {std::pair{"score", "accuracy"}, {"low", "accuracy_low"}, {"high", "accuracy_high"}})
+            if (const auto found = table.find(column)) row[board.column(to)] = from[*found];
           for (size_t i = 0; i < table.columns.size(); ++i)  // of the options that differ
             for (const std::string& key : differing_)
-              if (table.columns[i].name == column_name(key) ||
-                  "data_" + table.columns[i].name == column_name(key))
-                row[board.column(column_name(key))] = from[i];
+              if (const std::string to = column_name(key);
+                  to == table.columns[i].name || to == "data_" + table.columns[i].name)
+                row[board.column(to)] = from[i];
           row.back() = table.title;  // with the split
           board.rows.push_back(std::move(row));
         }
@@ -354,150 +369,100 @@ class Comparison {
       if (results.kind == "ablate")
         for (const Table& each : results.tables)
           for (const Chart& chart : each.charts) drawn.insert(chart.x);
-    const auto add = [&](const std::string& x, std::vector<std::string> series, bool connected) {
-      const size_t column = table.column(x);
-      double low = std::numeric_limits<double>::infinity(), high = -low;
-      std::set<double> all;
-      std::map<std::string, std::set<double>> by_series;
-      for (size_t r = 0; r < groups_.size(); ++r) {
-        const Cell& cell = table.rows[r][column];
-        double value = nan;
-        if (const auto* const i = std::get_if<int64_t>(&cell)) value = static_cast<double>(*i);
-        if (const auto* const d = std::get_if<double>(&cell)) value = *d;
-        if (std::holds_alternative<std::string>(cell)) return;
-        if (!std::isfinite(value)) continue;
-        low = std::min(low, value);
-        high = std::max(high, value);
-        std::string key;
-        for (const std::string& each : series)
-          key += to_text(table.rows[r][table.column(each)]) + "\n";
-        by_series[key].insert(value);
-        all.insert(value);
-      }
-      const bool lines = std::any_of(by_series.begin(), by_series.end(),
-                                     [](const auto& each) { return each.second.size() > 1; });
+    const Charted charted{title, "score", "low", "high"};
+    for (const std::string& key : differing_)
+      if (const std::string x = column_name(key); !drawn.contains(x))
+        if (const auto series = columns_beside(key, differing_); has_lines(x, series))
+          add_chart_against(x, series, charted, table);
+    for (const char* const cost : {"state_bytes", "parameters", "seconds"}) {
+      const std::set<double> values = numbers_in(table, cost);
       // Costs that are nearly equal explain nothing.
-      const bool equal = !connected && low > 0 && high / low < 1.05;
-      if (all.size() < 2 || equal || (connected && !lines) || drawn.contains(x)) return;
-      table.charts.push_back(
-          {.title = title + " against " +
-                    (table.columns[column].heading.empty() ? x : table.columns[column].heading),
-           .x = x,
-           .y = "score",
-           .series = std::move(series),
-           .low = "low",
-           .high = "high",
-           .log_x = low > 0 && high / low >= 8});
-    };
-    for (const std::string& key : differing_) {
-      std::vector<std::string> series;
-      for (const std::string& other : differing_)
-        if (other != key) series.push_back(column_name(other));
-      add(column_name(key), std::move(series), true);
+      if (values.empty() || (*values.begin() > 0 && *values.rbegin() / *values.begin() < 1.05))
+        continue;
+      if (!drawn.contains(cost)) add_chart_against(cost, {"variant"}, charted, table);
     }
-    for (const char* const cost : {"state_bytes", "parameters", "seconds"})
-      add(cost, {"variant"}, false);
+  }
+
+  /// Whether a curve against x has more than one point.
+  bool has_lines(const std::string& x, const std::vector<std::string>& series) const {
+    const Table& table = board_.leaderboard;
+    std::set<std::string> curves;
+    std::set<std::pair<std::string, double>> points;
+    for (const auto& row : table.rows) {
+      const auto value = number_in(row[table.column(x)]);
+      if (!value || !std::isfinite(*value)) continue;
+      std::string curve;
+      for (const std::string& each : series) curve += to_text(row[table.column(each)]) + "\n";
+      curves.insert(curve);
+      points.emplace(curve, *value);
+    }
+    return points.size() > curves.size();
+  }
+
+  /// The scores of a run on a split.
+  RowField scores(const std::string& split, const std::optional<Score>& score) const {
+    RowField out;
+    out.columns = {{split, split + " " + metric_.name()}, {split + "_loss", split + " loss"}};
+    out.cells.resize(2);
+    if (!score) return out;
+    out.cells[0] = metric_(*score);
+    out.cells[1] = score->loss;
+    return out;
   }
 
   void make_runs() {
     Table& table = board_.runs;
     table.name = "runs";
     table.title = "Runs";
+    if (runs_.empty()) return;
     const auto differs = [&](auto value_of) {
-      return std::any_of(runs_.begin(), runs_.end(), [&](const ReportedRun& run) {
-        return value_of(run) != value_of(runs_.front());
-      });
+      return std::ranges::any_of(
+          runs_, [&](const ReportedRun& run) { return value_of(run) != value_of(runs_.front()); });
     };
-    const auto summary_text = [](std::string Summary::*member) {
-      return [member](const ReportedRun& run) {
-        return run.record.summary ? (*run.record.summary).*member : std::string();
-      };
-    };
-    const auto data = [](const ReportedRun& run) {
-      std::string out;
-      if (run.record.summary)
-        for (const auto& [split, hash] : run.record.summary->data)
-          out += fmt::format("{}{} {}", out.empty() ? "" : ", ", split, hash);
-      return out;
-    };
-    struct Part {
-      Column column;
-      std::function<Cell(const ReportedRun&)> cell;
-    };
-    std::vector<Part> parts = {
-        {{"run", ""}, [](const ReportedRun& run) { return run.record.name; }},
-    };
-    const auto add = [&](Column column, std::function<Cell(const ReportedRun&)> cell) {
-      parts.push_back({std::move(column), std::move(cell)});
-    };
-    add({"variant", ""}, [this](const ReportedRun& run) {
-      const auto variant = board_.variant_of[static_cast<size_t>(&run - runs_.data())];
-      return variant ? Cell{groups_[*variant].label} : Cell{run.variant};
-    });
-    if (differs([](const ReportedRun& run) { return run.phase; }))
-      add({"phase", ""}, [](const ReportedRun& run) { return run.phase; });
-    for (const std::string& key : differing_)
-      add({column_name(key), key}, [key](const ReportedRun& run) { return option_cell(run, key); });
-    add({"seed", ""}, [](const ReportedRun& run) { return run.seed; });
-    add({"status", ""}, [](const ReportedRun& run) {
-      return run.reason.empty() ? run.status : run.status + ": " + run.reason;
-    });
-    add({"step", ""}, [](const ReportedRun& run) { return cell_of_count(step_of(run)); });
-    const Metric metric = metric_;
-    for (const bool test : {false, true}) {
-      if (test && !metric_.test) continue;
-      const std::string split = test ? "test" : "validation";
-      add({split, split + " " + metric_.name()}, [=](const ReportedRun& run) {
-        const auto& measured = test ? run.test : run.validation;
-        return measured ? Cell{metric(*measured)} : Cell{};
-      });
-      add({split + "_loss", split + " loss"}, [=](const ReportedRun& run) {
-        const auto& measured = test ? run.test : run.validation;
-        return measured ? Cell{measured->loss} : Cell{};
-      });
-    }
-    add({"seconds", "time (s)", 3},
-        [](const ReportedRun& run) { return cell_of(seconds_of(run)); });
-    add({"tokens_per_second", "tokens/s", 3},
-        [](const ReportedRun& run) { return cell_of(speed_of(run)); });
-    add({"peak_memory_mib", "peak memory (MiB)", 3},
-        [](const ReportedRun& run) { return cell_of(memory_of(run)); });
-    add({"threads", ""}, [](const ReportedRun& run) {
-      return run.record.summary ? Cell{int64_t{run.record.summary->threads}} : Cell{};
-    });
-    add({"checkpoint", "checkpoint (XXH3-128)"}, [](const ReportedRun& run) {
-      return run.checkpoint.empty() ? Cell{} : Cell{run.checkpoint + " " + run.checkpoint_digest};
-    });
-    const auto optional = [&](const char* name, const char* heading, auto value_of) {
-      if (runs_.empty()) return;
-      if (differs(value_of))
-        add({name, heading}, [value_of](const ReportedRun& run) {
-          const std::string value = value_of(run);
-          return value.empty() ? Cell{} : Cell{value};
-        });
-      else if (const std::string value = value_of(runs_.front()); !value.empty())
-        board_.provenance.push_back(std::string(heading) + ": " + value);
-    };
-    optional("version", "Longhand", summary_text(&Summary::version));
-    optional("machine", "machine", summary_text(&Summary::machine));
-    optional("host", "host", summary_text(&Summary::host));
-    optional("data", "data (XXH3-128 of the first examples)", data);
-    add({"command", "command that repeats it"}, [](const ReportedRun& run) {
-      if (run.record.config.empty()) return Cell{};
-      return Cell{fmt::format("longhand train {}/config.toml --out NEW", run.record.name)};
-    });
-    for (const Part& part : parts) table.columns.push_back(part.column);
+    const bool phases = differs([](const ReportedRun& run) { return run.phase; });
+    std::vector<Origin> different;
+    for (const Origin& origin : origins)
+      if (differs([&](const ReportedRun& run) { return origin.of(run); }))
+        different.push_back(origin);
+      else if (const std::string value = origin.of(runs_.front()); !value.empty())
+        board_.provenance.push_back(origin.column.heading + ": " + value);
     std::vector<size_t> order(runs_.size());  // by variant, trials of a search last
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      const auto place = [&](size_t run) {
-        return std::pair(board_.variant_of[run].value_or(groups_.size()), runs_[run].seed);
-      };
-      return place(a) < place(b);
+    std::ranges::stable_sort(order, {}, [&](size_t run) {
+      return std::pair(board_.variant_of[run].value_or(groups_.size()), runs_[run].seed);
     });
-    for (const size_t run : order) {
-      auto& row = table.rows.emplace_back();
-      for (const Part& part : parts) row.push_back(part.cell(runs_[run]));
+    for (const size_t index : order) {
+      const ReportedRun& run = runs_[index];
+      const auto variant = board_.variant_of[index];
+      const auto& summary = run.record.summary;
+      RowField made;
+      for (const Origin& origin : different) {
+        const std::string value = origin.of(run);
+        made.columns.push_back(origin.column);
+        made.cells.push_back(value.empty() ? Cell{} : Cell{value});
+      }
+      add_row(
+          table, {},
+          {{"run", run.record.name},
+           {"variant", variant ? groups_[*variant].label : run.variant},
+           phases ? RowField("phase", run.phase) : RowField(),
+           options(run),
+           {"seed", run.seed},
+           {"status", run.reason.empty() ? run.status : run.status + ": " + run.reason},
+           {"step", positive(step_of(run))},
+           scores("validation", run.validation),
+           metric_.test ? scores("test", run.test) : RowField(),
+           costs([&](auto of) { return of(run); }),
+           {"threads", summary ? Cell{int64_t{summary->threads}} : Cell{}},
+           {"checkpoint",
+            run.checkpoint.empty() ? Cell{} : Cell{run.checkpoint + " " + run.checkpoint_digest},
+            "checkpoint (XXH3-128)"},
+           std::move(made),
+           {"command",
+            run.record.config.empty()
+                ? Cell{}
+                : Cell{fmt::format("longhand train {}/config.toml --out NEW", run.record.name)},
+            "command that repeats it"}});
     }
   }
 
@@ -526,11 +491,8 @@ class Comparison {
   static std::string interval(const Group& group) {
     const Estimate& score = group.score;
     if (score.count < 2) return " (1 seed)";
-    if (std::isnan(score.low)) {
-      std::vector<double> values;
-      for (const auto& [seed, value] : group.scores) values.push_back(value);
-      return fmt::format(" ({})", without_interval(values));
-    }
+    if (std::isnan(score.low))
+      return fmt::format(" ({})", without_interval(values_of(group.scores)));
     return fmt::format(" (95 % interval {} to {}, {} seeds)", number(score.low), number(score.high),
                        score.count);
   }
@@ -556,15 +518,10 @@ class Comparison {
                                    best.label, scored - begin, where, reached,
                                    number(std::abs(best.score.mean - next.score.mean)),
                                    metric_.bits ? "below" : "above", next.label);
-    std::vector<double> a, b;
-    for (const auto& [seed, value] : best.scores)
-      if (const auto other = next.scores.find(seed); other != next.scores.end()) {
-        a.push_back(metric_.bits ? -value : value);
-        b.push_back(metric_.bits ? -other->second : other->second);
-      }
-    const Estimate difference =
-        (metric_.bits ? paired_test(a, b) : paired_test_of_seeds(a, b)).difference;
-    if (a.size() < 2) {
+    const Estimate difference = (metric_.bits ? paired_by_seed(next.scores, best.scores, false)
+                                              : paired_by_seed(best.scores, next.scores, true))
+                                    .difference;
+    if (difference.count < 2) {
       text += ". With one seed in common, chance is not excluded: train more seeds.";
     } else if (std::isnan(difference.low)) {
       text +=
@@ -592,20 +549,13 @@ class Comparison {
     if (problems > most)
       board_.summary.push_back(fmt::format("The leaderboard has {} more tasks.", problems - most));
     std::map<std::string, size_t> others;
-    size_t count = 0;
     for (const ReportedRun& run : runs_)
-      if (!ended.contains(run.status)) {
-        ++others[run.status];
-        ++count;
-      }
-    if (count == 0) return;
-    std::string text = fmt::format("{} of {} runs did not finish: ", count, runs_.size());
-    std::string separator;
-    for (const auto& [status, number] : others) {
-      text += fmt::format("{}{} {}", separator, number, status);
-      separator = ", ";
-    }
-    board_.summary.push_back(text + ".");
+      if (!ended.contains(run.status)) ++others[run.status];
+    if (others.empty()) return;
+    size_t count = 0;
+    for (const auto& [status, number] : others) count += number;
+    board_.summary.push_back(
+        fmt::format("{} of {} runs did not finish: {}.", count, runs_.size(), counted(others)));
   }
 
   const ReportInputs& inputs_;

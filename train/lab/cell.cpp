@@ -5,10 +5,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -17,6 +15,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
+#include "longhand/train/config/experiment.h"
 #include "longhand/train/results/codec.h"
 #include "longhand/train/run/lock.h"
 
@@ -25,19 +24,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::pair<CellStatus, const char*>, 11> names = {{
-    {CellStatus::waiting, "waiting"},
-    {CellStatus::running, "running"},
-    {CellStatus::interrupted, "interrupted"},
-    {CellStatus::stopped, "stopped"},
-    {CellStatus::trained, "trained"},
-    {CellStatus::finished, "finished"},
-    {CellStatus::damaged, "damaged"},
-    {CellStatus::diverged, "diverged"},
-    {CellStatus::out_of_memory, "out of memory"},
-    {CellStatus::crashed, "crashed"},
-    {CellStatus::failed, "failed"},
-}};
+/// In the order of CellStatus.
+constexpr std::array<const char*, 11> names = {
+    "waiting", "running",  "interrupted",   "stopped", "trained", "finished",
+    "damaged", "diverged", "out of memory", "crashed", "failed"};
 
 }  // namespace
 
@@ -59,9 +49,8 @@ void read_value(const Json& from, Settings& to) {
 Json json_of(CellStatus status) { return to_string(status); }
 
 void read_value(const Json& from, CellStatus& to) {
-  const auto status = from.get<std::string>();
-  for (const auto& [each, name] : names)
-    if (status == name) to = each;
+  const auto found = std::ranges::find(names, from.get<std::string>());
+  if (found != names.end()) to = static_cast<CellStatus>(found - names.begin());
 }
 
 void fields(Is<CellRecord> auto& r, auto& f) {
@@ -80,12 +69,12 @@ void fields(Is<CellRecord> auto& r, auto& f) {
 
 namespace {
 
-/// Calls read(json) for the contents of a file, if it exists.
-template <class F>
-void with_json(const fs::path& path, F read) {
-  if (!fs::exists(path)) return;
+/// A struct in a JSON file, if the file exists.
+template <class T>
+std::optional<T> read_existing(const fs::path& path) {
+  if (!fs::exists(path)) return std::nullopt;
   try {
-    read(parse_json(data::read_text_file(path)));
+    return read_json<Strict, T>(parse_json(data::read_text_file(path)));
   } catch (const std::exception& error) {
     throw DataError(path.filename().string() +
                     " is not as Longhand writes it: " + plain_message(error));
@@ -119,10 +108,9 @@ std::string stall_of(const fs::path& directory, pid_t pid) {
 /// The state that the files of a cell show. Throws Error if they contradict each other.
 CellState read_files(const fs::path& directory) {
   CellState state;
-  with_json(directory / "cell.json", [&](const Json& json) { Strict::read(json, state.record); });
+  state.record = read_existing<CellRecord>(directory / "cell.json").value_or(CellRecord());
   state.status = state.record.status;
-  with_json(directory / "test.json",
-            [&](const Json& json) { state.test = read_json<Strict, Score>(json); });
+  state.test = read_existing<Score>(directory / "test.json");
   const fs::path summary = directory / "summary.json";
   if (fs::exists(summary)) state.summary = read_summary(summary);
   std::string config;
@@ -162,10 +150,11 @@ CellState read_files(const fs::path& directory) {
 
 }  // namespace
 
-std::string to_string(CellStatus status) {
-  for (const auto& [each, name] : names)
-    if (each == status) return name;
-  return "";
+std::string to_string(CellStatus status) { return names[static_cast<size_t>(status)]; }
+
+TrainerOptions trainer_options(const SweepCell& cell) {
+  const Config config = Config::parse(cell.config, "cell.toml");
+  return read_section<TrainSection>(config.train()).trainer;
 }
 
 fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
@@ -174,15 +163,11 @@ fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
 
 CellState read_cell(const fs::path& directory, const Manifest& manifest) {
   const fs::path sweep = directory.parent_path().parent_path();
-  const auto reason_in = [&](const Manifest& current) {
-    const auto found = current.cells.find(directory.filename().string());
-    return found == current.cells.end() ? "" : damage_of(directory, found->second);
-  };
   std::string reason;
   try {
-    reason = reason_in(manifest);
+    reason = manifest.damage_of(directory);
     // Another process may have run the cell since the manifest was read.
-    if (!reason.empty()) reason = reason_in(read_manifest(sweep));
+    if (!reason.empty()) reason = read_manifest(sweep).damage_of(directory);
     if (reason.empty()) {
       CellState state = read_files(directory);
       state.is_recorded = manifest.cells.contains(directory.filename().string());
@@ -203,15 +188,14 @@ CellState read_cell(const fs::path& directory) {
   return read_cell(directory, read_manifest(directory.parent_path().parent_path()));
 }
 
-CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t trial,
-                      const SweepCell& cell, bool final) {
+CellRecord new_record(const Sweep& sweep, const Grid& grid, const GridCell& cell) {
+  const SweepVariant& variant = grid.variants[cell.variant];
   CellRecord record{.variant = variant.label,
                     .values = variant.values,
-                    .seed = cell.seed,
-                    .phase = final ? "final" : "search"};
+                    .seed = cell.cell->seed,
+                    .phase = cell.final ? "final" : "search"};
   if (sweep.search)
-    for (const Setting& setting : sweep.search->axis.points[trial])
-      record.values.push_back(setting);
+    std::ranges::copy(sweep.search->axis.points[cell.trial], std::back_inserter(record.values));
   return record;
 }
 
@@ -252,6 +236,14 @@ int64_t bytes_written(const fs::path& directory) {
   for (const char* const name : {"metrics.jsonl", "log.txt", "test.json.part"})
     bytes += data::bytes_of_files(directory / name);
   return static_cast<int64_t>(bytes);
+}
+
+ChildOptions process_of_cell(const fs::path& program, std::vector<std::string> arguments,
+                             int64_t threads) {
+  arguments.insert(arguments.end(), {"--threads", std::to_string(threads)});
+  return {.program = program,
+          .arguments = std::move(arguments),
+          .without = {"LONGHAND_SEED", "LONGHAND_THREADS"}};
 }
 
 bool is_stopped(pid_t pid) {
@@ -316,12 +308,9 @@ Claim::~Claim() { close(file_); }
 CellStates read_cells(const Grid& grid, const fs::path& sweep) {
   CellStates states;
   const Manifest manifest = read_manifest(sweep);
-  for (const SweepVariant& variant : grid.variants)
-    for (const auto* const phase : {&variant.search, &variant.final})
-      for (const auto& trial : *phase)
-        for (const SweepCell& cell : trial)
-          if (!states.contains(cell.hash))
-            states[cell.hash] = read_cell(cell_directory(sweep, cell), manifest);
+  for (const auto& each : cells_of(grid))
+    if (!states.contains(each.cell->hash))
+      states[each.cell->hash] = read_cell(cell_directory(sweep, *each.cell), manifest);
   return states;
 }
 
@@ -329,26 +318,33 @@ double metric_of(const Sweep& sweep, const Score& score) {
   return sweep.metric == "loss" ? score.loss : score.accuracy;
 }
 
+bool is_better(const Sweep& sweep, double a, double b) {
+  return sweep.metric == "loss" ? a < b : a > b;
+}
+
+bool is_searching(const SweepVariant& variant, const CellStates& states) {
+  return std::ranges::any_of(variant.search, [&](const auto& trial) {
+    return std::ranges::any_of(trial, [&](const SweepCell& cell) {
+      const CellState& state = states.at(cell.hash);
+      return !state.is_trained() && !state.has_failed();
+    });
+  });
+}
+
 std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
                                  const CellStates& states) {
   if (variant.search.empty()) return 0;
+  if (is_searching(variant, states)) return std::nullopt;
   std::optional<size_t> best;
   double best_metric = 0;
   for (size_t trial = 0; trial < variant.search.size(); ++trial) {
     double sum = 0;
-    bool failed = false;
     for (const SweepCell& cell : variant.search[trial]) {
       const CellState& state = states.at(cell.hash);
-      if (state.is_trained() && state.validation)
-        sum += metric_of(sweep, *state.validation);
-      else if (state.is_trained() || state.has_failed())
-        failed = true;
-      else
-        return std::nullopt;
+      sum += state.is_trained() && state.validation ? metric_of(sweep, *state.validation)
+                                                    : std::nan("");
     }
-    const bool better = !failed && std::isfinite(sum) &&
-                        (!best || (sweep.metric == "loss" ? sum < best_metric : sum > best_metric));
-    if (!better) continue;
+    if (!std::isfinite(sum) || (best && !is_better(sweep, sum, best_metric))) continue;
     best = trial;
     best_metric = sum;
   }

@@ -9,9 +9,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/lab/manifest.h"
+#include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::train {
@@ -34,6 +36,7 @@ enum class CellStatus {
   crashed,        // ended by a signal
   failed,         // ended with an error
 };
+using longhand::to_string;  // of options
 std::string to_string(CellStatus status);
 
 /// cell.json: what the sweep knows about a cell besides its run.
@@ -72,6 +75,8 @@ struct CellState {
   }
 };
 
+/// The options with which a cell is trained.
+TrainerOptions trainer_options(const SweepCell& cell);
 /// The directory of a cell of a sweep: sweep/cells/HASH.
 std::filesystem::path cell_directory(const std::filesystem::path& sweep, const SweepCell& cell);
 /// The state that the files of a cell show. If one is not as recorded in the manifest of the sweep, not
@@ -79,9 +84,8 @@ std::filesystem::path cell_directory(const std::filesystem::path& sweep, const S
 CellState read_cell(const std::filesystem::path& directory, const Manifest& manifest);
 /// The same, with the manifest as it is now.
 CellState read_cell(const std::filesystem::path& directory);
-/// What cell.json says of a cell before it is run. `variant` is that of the grid of `sweep`.
-CellRecord new_record(const Sweep& sweep, const SweepVariant& variant, size_t trial,
-                      const SweepCell& cell, bool final);
+/// What cell.json says of a cell of the grid of `sweep` before it is run.
+CellRecord new_record(const Sweep& sweep, const Grid& grid, const GridCell& cell);
 /// Writes cell.json durably.
 void write_record(const std::filesystem::path& directory, const CellRecord& record);
 /// The scores in the output of evaluate --json. Throws DataError if it is no such output.
@@ -92,6 +96,9 @@ void write_test(const std::filesystem::path& directory, const std::string& json)
 int64_t last_step(const std::filesystem::path& directory);
 /// Bytes in the files that a cell appends to while it is trained or evaluated: more are progress.
 int64_t bytes_written(const std::filesystem::path& directory);
+/// A process of the program for a cell, whose configuration does not depend on the environment.
+ChildOptions process_of_cell(const std::filesystem::path& program,
+                             std::vector<std::string> arguments, int64_t threads);
 /// Whether the kernel says that a process was stopped, by SIGSTOP or the like.
 bool is_stopped(pid_t pid);
 /// The last lines of log.txt, at most `bytes` long.
@@ -128,10 +135,15 @@ CellStates read_cells(const Grid& grid, const std::filesystem::path& sweep);
 
 /// The metric of a sweep, "accuracy" or "loss".
 double metric_of(const Sweep& sweep, const Score& score);
+/// Whether a value of the metric is better than another.
+bool is_better(const Sweep& sweep, double a, double b);
+
+/// Whether a trial of a search is not decided yet, for example because one of its cells is damaged.
+bool is_searching(const SweepVariant& variant, const CellStates& states);
 
 /// The trial whose trained cells have the best mean validation metric; the first of equal ones, and
-/// trial 0 without a search. Trials with a cell that failed do not count. Nothing if a trial is not
-/// decided yet, for example because one of its cells is damaged, or if none is left.
+/// trial 0 without a search. Trials with a cell that failed do not count. Nothing while is_searching(),
+/// or if none is left.
 std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
                                  const CellStates& states);
 

@@ -1,10 +1,12 @@
 #include "longhand/train/lab/drop_in.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -13,7 +15,6 @@
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/evaluate/scores.h"
 #include "longhand/train/lab/columns.h"
-#include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/results/rows.h"
 #include "longhand/train/transfer/saved_model.h"
@@ -44,9 +45,7 @@ std::string names_of_tensors(const std::vector<std::string>& tensors) {
     const size_t at = tensor.find(part);
     names.insert(at == std::string::npos ? tensor : tensor.substr(at + part.size()));
   }
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
-  return out;
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 /// The scores of a model for all seeds.
@@ -62,7 +61,7 @@ struct Candidate {
   const SweepVariant* variant = nullptr;  // null: as trained
   Config config;
   size_t data = 0;
-  bool as_trained = false;
+  bool as_trained = false;  // the reference for those on the same data
   attention::TransformerConfig model{};
   int64_t batch_size = 1;
   std::vector<int64_t> seeds{};  // empty: none has an effect, or none was asked for
@@ -73,8 +72,9 @@ struct Candidate {
 
 struct Data {
   std::string identity;
+  Config config;            // of the model as trained, on these data
+  bool is_in_grid = false;  // whether a variant is the model as trained
   data::Task task{};
-  size_t reference = 0;  // the candidate as trained
 };
 
 class DropIn {
@@ -86,9 +86,8 @@ class DropIn {
     grid_ = expand(sweep);
     add_candidates(sweep);
     for (Data& each : data_) {
-      const Config& config = candidates_[each.reference].config;
-      each.task = read_task(config, data::Splits::only(options_.split));
-      run_.check_data(each.task, config);
+      each.task = read_task(each.config, data::Splits::only(options_.split));
+      run_.check_data(each.task, each.config);
     }
     for (Candidate& each : candidates_) prepare(each);
   }
@@ -118,47 +117,39 @@ class DropIn {
     Config config = run_.config;
     for (const std::string& assignment : sweep.set)
       if (!is_attention(assignment)) config.assign(assignment);
-    for (const Setting& setting : variant.values)
-      if (const size_t dot = setting.key.find('.'); !is_attention(setting.key))
-        config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
-                      setting.where);
+    Settings others = variant.values;
+    std::erase_if(others, [](const Setting& setting) { return is_attention(setting.key); });
+    assign(config, others);
     return complete(config, run_.file);
   }
 
   /// Adds all variants. Before the first one on each data set comes the model as trained, unless a
   /// variant is the same.
   void add_candidates(const Sweep& sweep) {
-    std::vector<Config> trained;
+    std::vector<Candidate> variants;
     for (const SweepVariant& variant : grid_.variants) {
-      trained.push_back(trained_for(sweep, variant));
+      const Config trained = trained_for(sweep, variant);
       // Texts are cut to the length of the model.
-      const std::string identity = text_of(trained.back(), [](const std::string& key) {
+      const std::string identity = text_of(trained, [](const std::string& key) {
         return key.starts_with("data.") || key == "model.max_length";
       });
+      const auto found = std::ranges::find(data_, identity, &Data::identity);
+      const auto data = static_cast<size_t>(found - data_.begin());
+      if (found == data_.end()) data_.push_back({identity, trained});
       const Config own =
           Config::parse(variant.final.front().front().config, "variant " + variant.label);
-      Candidate candidate{.label = variant.label, .variant = &variant, .config = own};
-      while (candidate.data < data_.size() && data_[candidate.data].identity != identity)
-        ++candidate.data;
-      if (candidate.data == data_.size()) data_.push_back({identity});
-      candidate.as_trained = seeds_.empty() && model_of(own) == model_of(trained.back());
-      candidates_.push_back(std::move(candidate));
+      const bool as_trained = seeds_.empty() && model_of(own) == model_of(trained);
+      data_[data].is_in_grid = data_[data].is_in_grid || as_trained;
+      variants.push_back({variant.label, &variant, own, data, as_trained});
     }
-    for (size_t d = 0; d < data_.size(); ++d) {
-      const auto at = [&](auto holds) {
-        return static_cast<size_t>(std::find_if(candidates_.begin(), candidates_.end(), holds) -
-                                   candidates_.begin());
-      };
-      data_[d].reference = at([&](const Candidate& c) { return c.data == d && c.as_trained; });
-      if (data_[d].reference < candidates_.size()) continue;
-      const size_t first = at([&](const Candidate& c) { return c.data == d; });
-      const auto variant = static_cast<size_t>(candidates_[first].variant - grid_.variants.data());
-      data_[d].reference = first;
-      for (size_t before = 0; before < d; ++before)
-        if (data_[before].reference >= first) ++data_[before].reference;
-      candidates_.insert(
-          candidates_.begin() + static_cast<std::ptrdiff_t>(first),
-          {.label = "as trained", .config = trained[variant], .data = d, .as_trained = true});
+    for (size_t d = 0; const Candidate& variant : variants) {
+      if (variant.data == d) {  // the first one
+        if (!data_[d].is_in_grid)
+          candidates_.push_back(
+              {.label = "as trained", .config = data_[d].config, .data = d, .as_trained = true});
+        ++d;
+      }
+      candidates_.push_back(variant);
     }
   }
 
@@ -167,15 +158,15 @@ class DropIn {
     Fresh fresh;
   };
 
-  /// The model of a candidate with the weights of the run and, unless `seed` is null, new draws.
-  Placed place(const Candidate& candidate, const int64_t* seed) const {
+  /// The model of a candidate with the weights of the run and, with a seed, new draws.
+  Placed place(const Candidate& candidate, std::optional<int64_t> seed) const {
     const nn::Scope scope =
         seed ? scope_of_draw(*seed) : nn::root(DType::f32, read_seed(candidate.config));
     Placed out{std::make_unique<attention::Transformer>(scope, candidate.model), {}};
     try {
       out.fresh = load_weights(
           *out.model, run_.checkpoint,
-          {.other_attention = candidate.variant != nullptr, .new_draws = seed != nullptr});
+          {.other_attention = candidate.variant != nullptr, .new_draws = seed.has_value()});
     } catch (const DataError& error) {
       throw ConfigError(concat_message(
           candidate.label, ": the weights of ", run_.file, " do not fit: ", error.what(),
@@ -195,7 +186,8 @@ class DropIn {
       throw ConfigError(candidate.variant ? error.what()
                                           : concat_message(run_.file, ": ", error.what()));
     }
-    const int64_t* const seed = seeds_.empty() || !candidate.variant ? nullptr : &seeds_.front();
+    std::optional<int64_t> seed;
+    if (!seeds_.empty() && candidate.variant) seed = seeds_.front();
     const Placed placed = place(candidate, seed);
     candidate.fresh = placed.fresh;
     if (seed && !(placed.fresh.drawn.empty() && placed.fresh.initialised.empty()))
@@ -219,11 +211,10 @@ class DropIn {
   }
 
   void evaluate(Candidate& candidate) {
-    std::vector<const int64_t*> seeds;
-    for (const int64_t& seed : candidate.seeds) seeds.push_back(&seed);
-    if (seeds.empty()) seeds.push_back(nullptr);
+    std::vector<std::optional<int64_t>> seeds(candidate.seeds.begin(), candidate.seeds.end());
+    if (seeds.empty()) seeds.emplace_back();
     std::vector<std::vector<SegmentScores>> by_seed;
-    for (const int64_t* const seed : seeds) {
+    for (const std::optional<int64_t>& seed : seeds) {
       const Placed placed = place(candidate, seed);
       const LogitsFn logits = logits_of(*placed.model);
       by_seed.push_back(
@@ -248,22 +239,13 @@ class DropIn {
   }
 
   const Candidate& reference_of(const Candidate& candidate) const {
-    return candidates_[data_[candidate.data].reference];
+    return *std::ranges::find_if(candidates_, [&](const Candidate& each) {
+      return each.data == candidate.data && each.as_trained;
+    });
   }
 
-  std::vector<Cell> first_cells(const Candidate& candidate) const {
-    std::vector<Cell> row{candidate.label};
-    const auto keys =
-        key_cells(grid_.keys, candidate.variant ? candidate.variant->values : Settings{});
-    row.insert(row.end(), keys.begin(), keys.end());
-    return row;
-  }
-
-  std::vector<Column> first_columns() const {
-    std::vector<Column> columns = {{"variant", ""}};
-    const auto keys = key_columns(grid_.keys);
-    columns.insert(columns.end(), keys.begin(), keys.end());
-    return columns;
+  RowField keys_of(const Candidate& candidate) const {
+    return key_fields(grid_.keys, candidate.variant ? candidate.variant->values : Settings{});
   }
 
   /// To the model as trained, which has none itself.
@@ -275,7 +257,7 @@ class DropIn {
     Table table{.name = "variants",
                 .title = fmt::format("Variants in place of the attention of {}, on the {} split",
                                      run_.file, options_.split),
-                .columns = first_columns()};
+                .columns = {}};
     table.note =
         "Nothing was trained. 95 % intervals of loss and accuracy are over examples (Student's t; "
         "Wilson, with the effective number of targets). Differences are to the model as trained "
@@ -300,8 +282,10 @@ class DropIn {
         }
       const ScoreDifference trained = difference_to(
           scored.examples, each.as_trained ? nullptr : &reference_of(each).scored.examples);
-      add_row(table, first_cells(each),
-              {{"examples", scored.examples.size()},
+      add_row(table, {},
+              {{"variant", each.label},
+               keys_of(each),
+               {"examples", scored.examples.size()},
                {"draws", std::ssize(scored.draws)},
                {"loss", loss, "loss"},
                bytes ? RowField{"bits_per_byte", loss.mean / std::log(2.0), "bits per byte"}
@@ -331,27 +315,31 @@ class DropIn {
   }
 
   Table draws_table() const {
-    Table table{.name = "draws", .title = "Draws, one by one", .columns = first_columns()};
+    Table table{.name = "draws", .title = "Draws, one by one", .columns = {}};
     for (const Candidate& each : candidates_)
       for (size_t i = 0; i < each.seeds.size(); ++i) {
         const Metrics& draw = each.scored.draws[i];
-        add_row(table, first_cells(each),
-                {{"seed", each.seeds[i]}, {"loss", draw.loss()}, {"accuracy", draw.accuracy()}});
+        add_row(table, {},
+                {{"variant", each.label},
+                 keys_of(each),
+                 {"seed", each.seeds[i]},
+                 {"loss", draw.loss()},
+                 {"accuracy", draw.accuracy()}});
       }
     return table;
   }
 
   Table segments_table() const {
-    Table table{.name = "segments",
-                .title = "Segments of the mixture, one by one",
-                .columns = first_columns()};
+    Table table{.name = "segments", .title = "Segments of the mixture, one by one", .columns = {}};
     for (const Candidate& each : candidates_)
       for (size_t s = 0; s < each.scored.segments.size(); ++s) {
         const auto& [name, scores] = each.scored.segments[s];
         const ScoreDifference trained = difference_to(
             scores, each.as_trained ? nullptr : &reference_of(each).scored.segments[s].second);
-        add_row(table, first_cells(each),
-                {{"segment", name},
+        add_row(table, {},
+                {{"variant", each.label},
+                 keys_of(each),
+                 {"segment", name},
                  {"examples", scores.size()},
                  {"loss", loss_of(scores), "loss"},
                  {"accuracy", accuracy_of(scores), "accuracy"},

@@ -13,6 +13,18 @@
 
 namespace longhand::train {
 
+/// Whether "section.name" is an option of attention.
+inline bool is_attention(const std::string& key) { return key.starts_with("attention."); }
+
+/// The grid of an evaluation of `run`, whose configuration is the base. `file`, unless empty, has axes,
+/// conditions and seeds as a sweep has them; a baseline is ignored. Each of `over` adds an axis:
+/// "attention.features=64,256", with values as Config::assign() reads them; "window+linear" names a
+/// variant for each layer. Axes multiply, but an option of attention applies only to the variants that
+/// declare it. Without seeds in the file, those of the result are empty. Throws ConfigError for an
+/// invalid file or axis.
+Sweep drop_in_grid(const SavedModel& run, const std::string& file,
+                   const std::vector<std::string>& over, const std::vector<std::string>& set = {});
+
 struct DropInOptions {
   std::string split = "test";
   int64_t limit = 0;  // examples of each segment; 0: all

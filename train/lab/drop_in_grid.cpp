@@ -1,4 +1,4 @@
-#include "longhand/train/lab/drop_in_grid.h"
+#include "longhand/train/lab/drop_in.h"
 
 #include <algorithm>
 #include <sstream>
@@ -6,7 +6,6 @@
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
 #include "longhand/train/config/toml.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {
@@ -75,9 +74,7 @@ std::vector<OptionValue> types_of(const Sweep& sweep) {
 
 /// Limits an axis of an option of attention to the variants that declare it.
 void limit_to_variants(const std::vector<OptionValue>& types, Axis& axis) {
-  std::string option = key_of(axis).substr(key_of(axis).find('.') + 1);
-  if (const size_t dot = option.find('.'); dot != std::string::npos)
-    option = option.substr(dot + 1);
+  const std::string option = key_of(axis).substr(key_of(axis).rfind('.') + 1);
   std::vector<OptionValue> declaring;
   std::vector<std::string> known;
   std::string all;

@@ -3,11 +3,8 @@
 #include <stdlib.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <cstring>
-#include <map>
 #include <optional>
 #include <set>
 #include <thread>
@@ -42,35 +39,20 @@ class Scratch {
   fs::path path;
 };
 
-struct Measured {
-  double step = 0, evaluation = 0, start = 0;  // seconds
-  int64_t peak_memory = 0;
-  std::string failure{};
-};
-
-Measured measure(const SweepCell& cell, const EstimateOptions& options) {
+/// Trains a cell for a few steps, and evaluates it once.
+void measure(const SweepCell& cell, const EstimateOptions& options, VariantEstimate& out) {
   constexpr int64_t steps = 3;
   const Scratch scratch;
   const fs::path config = scratch.path / "cell.toml", run = scratch.path / "run";
   data::write_file_durably(config, cell.config);
-  ChildOptions child_options;
-  child_options.program = options.program;
-  child_options.out = child_options.err = scratch.path / "log.txt";
-  child_options.without = {"LONGHAND_SEED", "LONGHAND_THREADS"};
   // The schedule may depend on train.steps, so the run is stopped rather than shortened.
-  child_options.arguments = {"train",
-                             config.string(),
-                             "--out",
-                             run.string(),
-                             "--threads",
-                             std::to_string(options.threads),
-                             "--quiet",
-                             "--set",
-                             "train.eval_every=" + std::to_string(steps),
-                             "--set",
-                             "train.checkpoint_every=0",
-                             "--set",
-                             "train.log_every=1"};
+  ChildOptions child_options =
+      process_of_cell(options.program,
+                      {"train", config.string(), "--out", run.string(), "--quiet", "--set",
+                       "train.eval_every=" + std::to_string(steps), "--set",
+                       "train.checkpoint_every=0", "--set", "train.log_every=1"},
+                      options.threads);
+  child_options.out = child_options.err = scratch.path / "log.txt";
   Child child(child_options);
   std::optional<Ended> ended;
   for (bool stopped = false; !(ended = child.poll());) {
@@ -82,38 +64,31 @@ Measured measure(const SweepCell& cell, const EstimateOptions& options) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  Measured out;
   out.peak_memory = ended->peak_memory;
   if (ended->signal != 0 || (ended->code != 0 && ended->code != 75)) {
     const Failure failure = failure_of(*ended, log_tail(scratch.path));
     out.failure = to_string(failure.status) + ": " + failure.reason;
-    return out;
+    return;
   }
   const std::optional<Summary> summary = read_run(run).summary;
   if (!summary || !summary->step_seconds) {
     out.failure = "stopped before its first step";
-    return out;
+    return;
   }
-  out.step = *summary->step_seconds;
-  out.evaluation = std::max(0.0, summary->seconds - static_cast<double>(summary->step) * out.step);
-  out.start = std::max(0.0, ended->seconds - summary->seconds);
-  return out;
-}
-
-int64_t integer(const std::map<std::string, OptionValue>& options, const std::string& key) {
-  const auto found = options.find(key);
-  const auto* const value = found == options.end() ? nullptr : std::get_if<int64_t>(&found->second);
-  return value ? *value : 0;
+  out.step_seconds = *summary->step_seconds;
+  out.evaluation_seconds =
+      std::max(0.0, summary->seconds - static_cast<double>(summary->step) * out.step_seconds);
+  out.start_seconds = std::max(0.0, ended->seconds - summary->seconds);
 }
 
 /// Seconds of a whole cell, with its evaluation on the test split if it is `final`.
-double seconds_of(const SweepCell& cell, bool final, const Measured& measured) {
-  const auto options = Config::parse(cell.config, "cell.toml").given();
-  const int64_t steps = integer(options, "train.steps"),
-                every = integer(options, "train.eval_every");
+double seconds_of(const SweepCell& cell, bool final, const VariantEstimate& measured) {
+  const TrainerOptions options = trainer_options(cell);
+  const int64_t steps = options.steps, every = options.eval_every;
   const int64_t evaluations = (every > 0 ? (steps + every - 1) / every : 1) + (final ? 1 : 0);
-  return (final ? 2 : 1) * measured.start + static_cast<double>(steps) * measured.step +
-         static_cast<double>(evaluations) * measured.evaluation;
+  return (final ? 2 : 1) * measured.start_seconds +
+         static_cast<double>(steps) * measured.step_seconds +
+         static_cast<double>(evaluations) * measured.evaluation_seconds;
 }
 
 }  // namespace
@@ -130,11 +105,7 @@ std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
       options.on_progress(static_cast<int64_t>(v), static_cast<int64_t>(grid.variants.size()));
     VariantEstimate& each = out.emplace_back();
     each.label = variant.label;
-    const SweepCell& example = variant.final.front().front();
-    const Measured measured = measure(example, options);
-    each.failure = measured.failure;
-    each.step_seconds = measured.step;
-    each.peak_memory = measured.peak_memory;
+    measure(variant.final.front().front(), options, each);
     std::set<std::string> counted;  // a trial may be a final cell, too
     const auto add = [&](const SweepCell& cell, bool final) {
       if (!counted.insert(cell.hash).second) return;
@@ -143,7 +114,7 @@ std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
       const bool done = final ? state.status == CellStatus::finished : state.is_trained();
       if (done || state.status == CellStatus::diverged) return;
       ++each.cells_left;
-      if (measured.failure.empty()) each.seconds_left += seconds_of(cell, final, measured);
+      if (each.failure.empty()) each.seconds_left += seconds_of(cell, final, each);
     };
     for (const auto& trial : variant.search)
       for (const SweepCell& cell : trial) add(cell, false);

@@ -17,7 +17,7 @@ namespace longhand::train {
 struct VariantEstimate {
   std::string label;
   int64_t cells = 0, cells_left = 0;  // trials of a search included
-  double step_seconds = 0;
+  double step_seconds = 0, evaluation_seconds = 0, start_seconds = 0;
   double seconds_left = 0;  // of all of them, one after the other
   int64_t peak_memory = 0;  // bytes, of one
   std::string failure{};    // why it could not be measured; the numbers are then 0

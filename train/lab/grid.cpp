@@ -1,5 +1,8 @@
 #include "longhand/train/lab/grid.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -16,9 +19,8 @@ namespace {
 std::string last_word(const std::string& key) { return key.substr(key.rfind('.') + 1); }
 
 const OptionValue* find(const Settings& values, const std::string& key) {
-  for (const Setting& setting : values)
-    if (setting.key == key) return &setting.value;
-  return nullptr;
+  const auto found = std::ranges::find(values, key, &Setting::key);
+  return found == values.end() ? nullptr : &found->value;
 }
 
 bool is_one_of(const OptionValue& value, const std::vector<OptionValue>& values) {
@@ -74,14 +76,6 @@ std::vector<Settings> combinations(const Sweep& sweep) {
     return !seen.insert(text).second;
   });
   return all;
-}
-
-void assign(Config& config, const Settings& values) {
-  for (const Setting& setting : values) {
-    const size_t dot = setting.key.find('.');
-    config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
-                  setting.where);
-  }
 }
 
 SweepCell cell_of(const Sweep& sweep, const SweepVariant& variant, const Settings& trial,
@@ -151,6 +145,14 @@ std::string shown(const Setting& setting) {
 
 }  // namespace
 
+void assign(Config& config, const Settings& values) {
+  for (const Setting& setting : values) {
+    const size_t dot = setting.key.find('.');
+    config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
+                  setting.where);
+  }
+}
+
 std::string label_of(const Settings& values, const std::vector<std::string>& keys) {
   std::string out;
   for (const Setting& setting : values) {
@@ -162,6 +164,18 @@ std::string label_of(const Settings& values, const std::vector<std::string>& key
     out += (out.empty() ? "" : " ") + (plain ? "" : (unique ? word : setting.key) + "=") +
            shown(setting);
   }
+  return out;
+}
+
+std::vector<GridCell> cells_of(const Grid& grid) {
+  std::vector<GridCell> out;
+  for (const bool final : {false, true})
+    for (size_t v = 0; v < grid.variants.size(); ++v) {
+      const auto& trials = final ? grid.variants[v].final : grid.variants[v].search;
+      for (size_t trial = 0; trial < trials.size(); ++trial)
+        for (size_t seed = 0; seed < trials[trial].size(); ++seed)
+          out.push_back({v, trial, seed, final, &trials[trial][seed]});
+    }
   return out;
 }
 
@@ -186,23 +200,20 @@ std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& sha
 
 Grid expand(const Sweep& sweep) {
   Grid grid;
-  const auto add_keys = [](const std::vector<Axis>& axes, std::vector<std::string>& keys) {
-    for (const Axis& axis : axes)
-      for (const Setting& setting : axis.points.front())
-        if (std::find(keys.begin(), keys.end(), setting.key) == keys.end())
-          keys.push_back(setting.key);
-  };
-  add_keys(sweep.axes, grid.keys);
+  for (const Axis& axis : sweep.axes)
+    for (const Setting& setting : axis.points.front())
+      if (std::ranges::find(grid.keys, setting.key) == grid.keys.end())
+        grid.keys.push_back(setting.key);
   std::vector<Settings> trials{{}};
   if (sweep.search) {
     trials = sweep.search->axis.points;
     std::vector<std::string> keys;
-    add_keys({sweep.search->axis}, keys);
-    for (const std::string& key : keys) {
-      check<ConfigError>(std::find(grid.keys.begin(), grid.keys.end(), key) == grid.keys.end(),
-                         sweep.search->axis.where, ": search: ", key, " is an axis, too");
-      grid.search_key += (grid.search_key.empty() ? "" : ", ") + key;
+    for (const Setting& setting : trials.front()) {
+      check<ConfigError>(std::ranges::find(grid.keys, setting.key) == grid.keys.end(),
+                         sweep.search->axis.where, ": search: ", setting.key, " is an axis, too");
+      keys.push_back(setting.key);
     }
+    grid.search_key = fmt::format("{}", fmt::join(keys, ", "));
     for (const Settings& trial : trials) grid.trials.push_back(label_of(trial, keys));
   }
   for (Settings& values : combinations(sweep)) {

@@ -38,6 +38,16 @@ struct Grid {
   std::string search_key;           // "optimizer.lr"; several joined with commas
 };
 
+/// A cell, which is trained or, if `final`, also evaluated on the test split, and its place in the grid.
+struct GridCell {
+  size_t variant, trial, seed;  // indices
+  bool final;
+  const SweepCell* cell;
+};
+/// The cells of searches, then the final cells of every trial; each by variant, trial and seed. Several of
+/// them may be the same run.
+std::vector<GridCell> cells_of(const Grid& grid);
+
 /// Expands the axes, in their order: an axis applies to the combinations of those before it for which
 /// its condition holds. Checks every configuration as Experiment does, without making data or model.
 /// Throws ConfigError, naming the variant and the location, for the first one that is invalid, for
@@ -52,6 +62,9 @@ struct Shard {
 /// and then variants; if two variants have the same cell, it is that of the first. With a search, every
 /// count-th variant with all its trials, because its final cells depend on all of them.
 std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& shard);
+
+/// Assigns values to the options of a configuration.
+void assign(Config& config, const Settings& values);
 
 /// The label of values: "linformer k=16". Keys whose last word is not unique in `keys` are written
 /// out.

@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -117,6 +116,11 @@ std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
     }
   }
   return "";
+}
+
+std::string Manifest::damage_of(const fs::path& cell) const {
+  const auto found = cells.find(cell.filename().string());
+  return found == cells.end() ? "" : train::damage_of(cell, found->second);
 }
 
 std::string damage_of_checkpoint(const fs::path& cell, const FileDigests& recorded) {

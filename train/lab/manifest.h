@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace longhand::train {
@@ -23,6 +22,8 @@ struct Manifest {
     const auto found = cells.find(hash);
     return found == cells.end() ? FileDigests() : found->second;
   }
+  /// What is wrong with the files of a cell; empty if nothing is, or if it has no line.
+  std::string damage_of(const std::filesystem::path& cell) const;
 };
 
 /// Empty if there is no manifest. Throws DataError if it cannot be read.

@@ -1,13 +1,13 @@
 #include "longhand/train/lab/page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -18,7 +18,7 @@
 #include "longhand/train/lab/assets.h"
 #include "longhand/train/lab/board.h"
 #include "longhand/train/lab/slopes.h"
-#include "longhand/train/results/json.h"
+#include "longhand/train/results/codec.h"
 
 namespace longhand::train {
 namespace {
@@ -38,26 +38,14 @@ The above copyright notice and this permission notice shall be included in all c
 THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.)";
 
 std::string escape(std::string_view text) {
+  constexpr std::pair<char, std::string_view> entities[] = {
+      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
   std::string out;
-  for (const char c : text) switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
+  for (const char c : text) {
+    const auto* const found =
+        std::ranges::find(entities, c, &std::pair<char, std::string_view>::first);
+    out += found == std::end(entities) ? std::string_view(&c, 1) : found->second;
+  }
   return out;
 }
 
@@ -72,10 +60,7 @@ std::string unbroken(std::string text) {
 std::string script_safe(const Json& json) {
   std::string out;
   for (const char c : dump(json))
-    if (c == '<')
-      out += "\\u003c";
-    else
-      out += c;
+    out += c == '<' ? std::string_view("\\u003c") : std::string_view(&c, 1);
   return out;
 }
 
@@ -86,21 +71,8 @@ Json number(double value) {
 }
 
 Json json(const Cell& cell) {
-  if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
-  if (const auto* const integer = std::get_if<int64_t>(&cell)) return *integer;
-  if (const auto* const value = std::get_if<double>(&cell)) return number(*value);
-  return nullptr;
-}
-
-/// At most so many bytes, and no part of a character.
-std::string beginning_of(const std::string& text, size_t bytes) {
-  while (bytes > 0 && bytes < text.size() && (static_cast<unsigned char>(text[bytes]) >> 6) == 2)
-    --bytes;
-  return text.substr(0, bytes);
-}
-
-const std::string& heading(const Column& column) {
-  return column.heading.empty() ? column.name : column.heading;
+  const auto* const value = std::get_if<double>(&cell);
+  return value ? number(*value) : json_of(cell);
 }
 
 // ----------------------------------------------------------------------------------------------
@@ -108,29 +80,23 @@ const std::string& heading(const Column& column) {
 
 /// Times of records that lack them, from speeds and from the duration of the run.
 std::vector<double> seconds_of(const ReportedRun& run) {
-  const std::vector<Record>& metrics = run.record.metrics;
-  std::vector<double> out(metrics.size());
-  const bool known = std::all_of(metrics.begin(), metrics.end(),
-                                 [](const Record& record) { return record.seconds.has_value(); });
+  std::vector<double> recorded, estimated;
   double time = 0;
   int64_t step = 0;
-  for (size_t i = 0; i < metrics.size(); ++i) {
-    if (known) {
-      out[i] = *metrics[i].seconds;
-      continue;
+  for (const Record& record : run.record.metrics) {
+    if (record.seconds) recorded.push_back(*record.seconds);
+    if (record.split == "train") {
+      const double speed = record.tokens_per_second;
+      if (speed > 0) time += static_cast<double>(record.step - step) / speed;
+      step = record.step;
     }
-    if (metrics[i].split == "train") {
-      const double speed = metrics[i].tokens_per_second;
-      if (speed > 0) time += static_cast<double>(metrics[i].step - step) / speed;
-      step = metrics[i].step;
-    }
-    out[i] = time;
+    estimated.push_back(time);
   }
-  if (!known && time > 0 && run.record.summary && run.record.summary->seconds > 0)
-    for (double& each : out) each *= run.record.summary->seconds / time;
-  else if (!known)
-    std::fill(out.begin(), out.end(), std::nan(""));
-  return out;
+  if (recorded.size() == estimated.size()) return recorded;
+  const auto& summary = run.record.summary;
+  const bool known = time > 0 && summary && summary->seconds > 0;
+  for (double& each : estimated) each *= known ? summary->seconds / time : std::nan("");
+  return estimated;
 }
 
 /// The records of one split, at most one (the last) for each `width` steps.
@@ -189,37 +155,19 @@ Json curves(const ReportInputs& inputs, const Board& board) {
   return out;
 }
 
-Json json(const Chart& chart, const Table& table) {
-  Json out = {{"title", chart.title}, {"x", chart.x}, {"y", chart.y}, {"series", chart.series}};
-  for (const auto& [key, value] : {std::pair{"low", &chart.low},
-                                   {"high", &chart.high},
-                                   {"theory", &chart.theory},
-                                   {"colour", &chart.colour},
-                                   {"end", &chart.end}})
-    if (!value->empty()) out[key] = *value;
-  for (const auto& [key, value] :
-       {std::pair{"log_x", chart.log_x}, {"log_y", chart.log_y}, {"bars", chart.bars}})
-    if (value) out[key] = true;
-  out["facts"] = slopes(table, chart);
-  return out;
-}
-
 /// A table by columns, with at most so many rows.
 Json json(const Table& table, size_t rows) {
   Json out = {{"name", table.name},
-              {"columns", Json::array()},
+              {"columns", json_of(table.columns)},
               {"rows", table.rows.size()},
-              {"charts", Json::array()}};
+              {"charts", json_of(table.charts)}};
   for (size_t i = 0; i < table.columns.size(); ++i) {
-    Json values = Json::array();
+    Json& values = out["columns"][i]["values"] = Json::array();
     for (size_t r = 0; r < std::min(rows, table.rows.size()); ++r)
       values.push_back(json(table.rows[r][i]));
-    out["columns"].push_back({{"name", table.columns[i].name},
-                              {"heading", heading(table.columns[i])},
-                              {"digits", table.columns[i].digits},
-                              {"values", std::move(values)}});
   }
-  for (const Chart& chart : table.charts) out["charts"].push_back(json(chart, table));
+  for (size_t i = 0; i < table.charts.size(); ++i)
+    out["charts"][i]["facts"] = slopes(table, table.charts[i]);
   if (!table.marked.empty()) out["marked"] = table.marked;
   return out;
 }
@@ -248,17 +196,11 @@ size_t rows_per_table(const ReportInputs& inputs) {
 // ----------------------------------------------------------------------------------------------
 // HTML.
 
-bool is_numeric(const Table& table, size_t column) {
-  return std::none_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
-    return std::holds_alternative<std::string>(row[column]);
-  });
-}
-
 /// The cell with a bar of its interval, between the least and the greatest end of all intervals.
 std::string interval_bar(const Table& table, const std::vector<Cell>& row) {
   const auto value = [&](const std::vector<Cell>& of, const char* name) {
-    const auto* const d = std::get_if<double>(&of[table.column(name)]);
-    return d && std::isfinite(*d) ? *d : std::nan("");
+    const auto found = number_in(of[table.column(name)]);
+    return found && std::isfinite(*found) ? *found : std::nan("");
   };
   double least = INFINITY, greatest = -INFINITY;
   for (const auto& each : table.rows) {
@@ -284,29 +226,22 @@ std::string interval_bar(const Table& table, const std::vector<Cell>& row) {
   return out + fmt::format("<b style=\"left:{:.1f}%\"></b></span>", place(mean));
 }
 
-/// A number with a narrow space between groups of three digits.
-std::string grouped(std::string text) {
+/// A number with a narrow space between groups of three digits, if it is an integer of at least five.
+std::string grouped_number(const std::string& text) {
   const size_t sign = text.starts_with('-') ? 1 : 0;
-  if (text.size() < sign + 5 || text.find_first_not_of("0123456789", sign) != std::string::npos)
-    return text;
-  for (size_t at = text.size() - 3; at > sign && at < text.size(); at -= 3)
-    text.insert(at, "\u202f");
-  return text;
+  const bool is_long =
+      text.size() >= sign + 5 && text.find_first_not_of("0123456789", sign) == std::string::npos;
+  return is_long ? grouped(text, "\u202f") : text;
 }
 
 /// The columns worth showing: not those without values, nor those that repeat the first.
 std::vector<size_t> shown_columns(const Table& table) {
   std::vector<size_t> out;
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    const bool empty = std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
-      return std::holds_alternative<std::monostate>(row[i]);
-    });
-    const bool repeated =
-        i > 0 && std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
-          return row[i] == row[0] || std::holds_alternative<std::monostate>(row[i]);
-        });
-    if (!empty && !repeated) out.push_back(i);
-  }
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    if (std::ranges::any_of(table.rows, [&](const auto& row) {
+          return !std::holds_alternative<std::monostate>(row[i]) && (i == 0 || row[i] != row[0]);
+        }))
+      out.push_back(i);
   return out;
 }
 
@@ -317,12 +252,10 @@ std::string html_table(const Table& table, bool board) {
       "<table class=\"sortable{}\"><caption>{}</caption>\n<thead><tr>",
       escape(table.title), board ? " board" : "", escape(table.title));
   const std::vector<size_t> columns = shown_columns(table);
-  std::vector<bool> numeric(table.columns.size());
-  for (const size_t i : columns) {
-    numeric[i] = is_numeric(table, i);
+  const std::vector<bool> numeric = numeric_columns(table);
+  for (const size_t i : columns)
     out += fmt::format("<th scope=\"col\"{}><button type=\"button\">{}</button></th>",
-                       numeric[i] ? " class=\"n\"" : "", escape(heading(table.columns[i])));
-  }
+                       numeric[i] ? " class=\"n\"" : "", escape(table.columns[i].shown()));
   out += "</tr></thead>\n<tbody>\n";
   for (const auto& row : table.rows) {
     const bool heuristic =
@@ -335,10 +268,10 @@ std::string html_table(const Table& table, bool board) {
       out += fmt::format("<{}{}{}>", i == 0 ? "th scope=\"row\"" : "td",
                          numeric[i] ? " class=\"n\"" : "", variant);
       if (numeric[i])
-        out += grouped(text);
+        out += grouped_number(text);
       else if (i > 0 && text.size() > 60 && table.columns[i].name != "command")
         out += fmt::format("<details class=\"long\"><summary>{}…</summary>{}</details>",
-                           escape(beginning_of(text, 30)), escape(text));
+                           escape(first_characters(text, 30)), escape(text));
       else
         out += escape(text);
       if (board && table.columns[i].name == "score") out += interval_bar(table, row);
@@ -347,19 +280,6 @@ std::string html_table(const Table& table, bool board) {
     out += "</tr>\n";
   }
   return out + "</tbody></table></div>\n";
-}
-
-std::string options_list(const std::map<std::string, std::string>& options) {
-  std::string out, section;
-  for (const auto& [name, value] : options) {
-    const size_t dot = name.find('.');
-    if (name.substr(0, dot) != section) {
-      section = name.substr(0, dot);
-      out += (out.empty() ? "[" : "\n[") + section + "]\n";
-    }
-    out += name.substr(dot + 1) + " = " + value + "\n";
-  }
-  return out;
 }
 
 /// A script element's contents cannot hold its end tag; Chart.js and page.js have none.
@@ -487,22 +407,19 @@ class Page {
 
   std::string runs() {
     std::string out = "<section id=\"runs\"><h2>Runs</h2>\n" + html_table(board_.runs, false);
-    if (!board_.provenance.empty()) {
-      out += "<p class=\"note\">Of all runs: ";
-      for (size_t i = 0; i < board_.provenance.size(); ++i)
-        out.append(i == 0 ? "" : "; ").append(escape(board_.provenance[i]));
-      out += ".</p>\n";
-    }
+    if (!board_.provenance.empty())
+      out += fmt::format("<p class=\"note\">Of all runs: {}.</p>\n",
+                         escape(fmt::format("{}", fmt::join(board_.provenance, "; "))));
     if (!board_.shared.empty())
       out += fmt::format(
           "<details><summary>The configuration that all runs share</summary>"
           "<pre>{}</pre></details>\n",
-          escape(options_list(board_.shared)));
+          escape(toml_of_options(board_.shared)));
     for (size_t i = 0; i < board_.variants.size(); ++i)
       if (!board_.own[i].empty())
         out += fmt::format(
             "<details><summary>Further options of {}</summary><pre>{}</pre></details>\n",
-            escape(board_.variants[i]), escape(options_list(board_.own[i])));
+            escape(board_.variants[i]), escape(toml_of_options(board_.own[i])));
     return out + "</section>\n";
   }
 

@@ -10,9 +10,19 @@
 #include "longhand/data/file.h"
 #include "longhand/train/config/config.h"
 #include "longhand/train/lab/manifest.h"
-#include "longhand/train/results/json.h"
+#include "longhand/train/results/codec.h"
 
 namespace longhand::train {
+
+/// What cell.json says of the run of a cell.
+void fields(Is<ReportedRun> auto& r, auto& f) {
+  f("variant", r.variant);
+  f("phase", r.phase);
+  f("status", r.status);
+  f("reason", r.reason);
+  f("seed", r.seed);
+}
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -23,11 +33,6 @@ Json read_object(const fs::path& path) {
   check<DataError>(out.is_object(), path.string(), ": expected a JSON object; remove the file, or ",
                    "repeat the command that writes it");
   return out;
-}
-
-std::string text_of(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 double number_of(const Json& object, const char* key) {
@@ -54,12 +59,12 @@ std::vector<fs::path> folders_in(const fs::path& path) {
 }
 
 /// The validation record of the best checkpoint; before there is one, the last.
-std::optional<Measured> best_validation(const RecordedRun& run) {
+std::optional<Score> best_validation(const RecordedRun& run) {
   const Record* found = nullptr;
   for (const Record& record : run.metrics)
     if (record.split == "validation" && (record.best || !found || !found->best)) found = &record;
   if (!found) return std::nullopt;
-  return Measured{found->loss, found->accuracy, found->step};
+  return Score{found->loss, found->accuracy};
 }
 
 void add_checkpoint(const fs::path& path, ReportedRun& run) {
@@ -76,6 +81,7 @@ void add_checkpoint(const fs::path& path, ReportedRun& run) {
   }
 }
 
+/// A run, or the cell of a sweep.
 ReportedRun read_reported_run(const fs::path& path) {
   ReportedRun run;
   if (is_run(path))
@@ -90,26 +96,14 @@ ReportedRun read_reported_run(const fs::path& path) {
   run.validation = best_validation(run.record);
   if (const fs::path test = path / "test.json"; fs::exists(test)) {
     const Json object = read_object(test);
-    const Json step = object.value("step", Json(0));
     // A sweep evaluates data without a test split on the validation split.
-    if (text_of(object, "split") != "validation")
-      run.test = {number_of(object, "loss"), number_of(object, "accuracy"),
-                  step.is_number_integer() ? step.get<int64_t>() : 0};
+    if (object.value("split", Json()) != "validation")
+      run.test = Score{number_of(object, "loss"), number_of(object, "accuracy")};
   }
   add_checkpoint(path, run);
-  return run;
-}
-
-ReportedRun read_cell(const fs::path& path) {
-  ReportedRun run = read_reported_run(path);
   if (!fs::exists(path / "cell.json")) return run;
   const Json cell = read_object(path / "cell.json");
-  run.variant = text_of(cell, "variant");
-  run.phase = text_of(cell, "phase");
-  run.reason = text_of(cell, "reason");
-  if (const std::string status = text_of(cell, "status"); !status.empty()) run.status = status;
-  if (const Json seed = cell.value("seed", Json()); seed.is_number_integer())
-    run.seed = seed.get<int64_t>();
+  JsonReader<Lenient>::read(cell, run);
   if (run.options.empty() && cell.contains("values") && cell["values"].is_object())
     for (const auto& [key, value] : cell["values"].items()) run.options[key] = option_in(value);
   return run;
@@ -121,9 +115,8 @@ ReportedRun read_cell_of(const Manifest& manifest, const fs::path& path) {
   run.record.name = path.lexically_normal().string();
   run.status = "damaged";
   try {
-    const auto files = manifest.cells.find(path.filename().string());
-    if (files != manifest.cells.end()) run.reason = damage_of(path, files->second);
-    if (run.reason.empty()) return read_cell(path);
+    run.reason = manifest.damage_of(path);
+    if (run.reason.empty()) return read_reported_run(path);
   } catch (const Error& error) {
     run.reason = error.what();
   }
@@ -166,7 +159,7 @@ class Reader {
       return true;
     }
     if (!is_run(path)) return false;
-    if (is_new(path)) inputs.runs.push_back(read_cell(path));
+    if (is_new(path)) inputs.runs.push_back(read_reported_run(path));
     return true;
   }
 

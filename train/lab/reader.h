@@ -9,16 +9,11 @@
 #include <vector>
 
 #include "longhand/core/options.h"
+#include "longhand/train/lab/cell.h"
 #include "longhand/train/results/table.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::train {
-
-/// Loss and accuracy on one split.
-struct Measured {
-  double loss = 0, accuracy = 0;
-  int64_t step = 0;  // of the checkpoint
-};
 
 /// A run, or the cell of a sweep, which may not have begun.
 struct ReportedRun {
@@ -30,10 +25,10 @@ struct ReportedRun {
   std::string status{};                          // Summary::status, a cell's status, or "running"
   std::string reason{};                          // of a failure
   int64_t seed = 0;
-  std::optional<Measured> test{};        // test.json: the output of evaluate --json
-  std::optional<Measured> validation{};  // of the best checkpoint, else the last record
-  std::string checkpoint{};              // "best.h5" or "last.h5"; empty: none
-  std::string checkpoint_digest{};       // stored_digest()
+  std::optional<Score> test{};        // test.json: the output of evaluate --json
+  std::optional<Score> validation{};  // of the best checkpoint, else the last record
+  std::string checkpoint{};           // "best.h5" or "last.h5"; empty: none
+  std::string checkpoint_digest{};    // stored_digest()
 
   /// An option as text without quotes; empty if it was not given.
   std::string option(const std::string& name) const;

@@ -1,19 +1,23 @@
 #include "longhand/train/lab/results.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <map>
+#include <limits>
 #include <optional>
+#include <tuple>
 #include <utility>
 
-#include "longhand/core/statistics.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/seeds.h"
+#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {
@@ -22,51 +26,34 @@ namespace fs = std::filesystem;
 
 constexpr double level = 0.05;      // of significance
 constexpr double tolerance = 0.01;  // of equal budgets
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-/// What training and using a variant costs; nothing where unknown.
-struct Budgets {
-  std::optional<double> parameters, flops, milliseconds, memory, state;
-};
-struct BudgetColumn {
+double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
+Cell rounded(double value) {
+  return std::isnan(value) ? Cell{} : Cell{int64_t{std::llround(value)}};
+}
+
+/// The value of the search in a row, if there is a search.
+RowField chosen(const Grid& grid, const char* column, std::optional<size_t> trial) {
+  if (grid.search_key.empty()) return {};
+  return {column, trial ? Cell{grid.trials[*trial]} : Cell{}, grid.search_key};
+}
+
+/// What training and using a variant costs.
+struct Budget {
   Column column;
   const char* word;
-  std::optional<double> Budgets::*value;
-  bool integer;
+  bool integer = false;
 };
-const std::vector<BudgetColumn>& budget_columns() {
-  static const std::vector<BudgetColumn> columns = {
-      {{"parameters", "parameters"}, "parameters", &Budgets::parameters, true},
-      {{"flops_per_step", "FLOPs a step"}, "FLOPs", &Budgets::flops, false},
-      {{"ms_per_step", "ms a step", 3}, "ms a step", &Budgets::milliseconds, false},
-      {{"peak_memory_mib", "peak memory (MiB)"}, "memory", &Budgets::memory, false},
-      {{"state_bytes", "state (bytes)"}, "state", &Budgets::state, true},
-  };
-  return columns;
-}
-
-Cell cell_of(std::optional<double> value, bool integer = false) {
-  if (!value) return {};
-  if (integer) return static_cast<int64_t>(std::llround(*value));
-  return *value;
-}
-
-Cell cell_of_number(double value) { return std::isnan(value) ? Cell{} : Cell{value}; }
-
-template <class T>
-void append(std::vector<T>& to, std::vector<T> more) {
-  for (T& each : more) to.push_back(std::move(each));
-}
-
-/// The cost of a variant, from a run that has begun.
-void add_model_costs(const fs::path& run, int64_t parameters, Budgets& budgets) {
-  const Config config = Config::load(run / "config.toml");
-  const attention::TransformerConfig model = read_model(config, nullptr);
-  const auto batch =
-      static_cast<double>(read_section<TrainSection>(config.train()).loading.batch_size);
-  budgets.flops = step_work(model, batch, static_cast<double>(parameters)).total().flops;
-  if (const int64_t bytes = decoding_bytes(model); bytes > 0)
-    budgets.state = static_cast<double>(bytes);
-}
+const std::array<Budget, 5> budgets = {{
+    {{"parameters", ""}, "parameters", true},
+    {{"flops_per_step", "FLOPs a step"}, "FLOPs"},
+    {{"ms_per_step", "ms a step", 3}, "ms a step"},
+    {{"peak_memory_mib", "peak memory (MiB)"}, "memory"},
+    {{"state_bytes", "state (bytes)"}, "state", true},
+}};
+using Costs = std::array<double, 5>;  // of each budget; NaN where unknown
 
 double mean(const std::vector<double>& values) { return longhand::estimate(values).mean; }
 
@@ -74,12 +61,23 @@ double mean(const std::vector<double>& values) { return longhand::estimate(value
 struct Row {
   const SweepVariant* variant = nullptr;
   std::optional<size_t> trial{};
-  std::map<int64_t, double> test{}, validation{};  // metric by seed
-  Budgets budgets{};
-  std::optional<double> seconds{};
+  SeedScores test{}, validation{};
+  Costs costs{nan, nan, nan, nan, nan};
+  double seconds = nan;
   int64_t failed = 0, damaged = 0;
   std::string failure{};
 };
+
+/// FLOPs of a step, and bytes of the state of decoding, from the directory of a run that has begun.
+std::pair<double, double> model_costs(const fs::path& run, int64_t parameters) {
+  const Config config = Config::load(run / "config.toml");
+  const attention::TransformerConfig model = read_model(config, nullptr);
+  const auto batch =
+      static_cast<double>(read_section<TrainSection>(config.train()).loading.batch_size);
+  const int64_t bytes = decoding_bytes(model);
+  return {step_work(model, batch, static_cast<double>(parameters)).total().flops,
+          bytes > 0 ? static_cast<double>(bytes) : nan};
+}
 
 Row row_of(const Sweep& sweep, const SweepVariant& variant, const CellStates& states,
            const fs::path& directory) {
@@ -90,17 +88,14 @@ Row row_of(const Sweep& sweep, const SweepVariant& variant, const CellStates& st
     for (const SweepCell& cell : trial)
       row.damaged += states.at(cell.hash).status == CellStatus::damaged;
   if (!row.trial) {
+    if (is_searching(variant, states)) return row;
     // Without a value to train with, no final cell can be run.
-    for (const auto& trial : variant.search)
-      for (const SweepCell& cell : trial) {
-        const CellState& state = states.at(cell.hash);
-        if (!state.has_failed() && !state.is_trained()) return row;
-        row.failure = "searches " + to_string(state.status);
-      }
+    row.failure = "searches " + to_string(states.at(variant.search.back().back().hash).status);
     row.failed = static_cast<int64_t>(variant.search.size());
     return row;
   }
   std::vector<double> milliseconds, memory, seconds;
+  double parameters = nan, flops = nan, state_bytes = nan;
   for (const SweepCell& cell : variant.final[*row.trial]) {
     const CellState& state = states.at(cell.hash);
     row.damaged += state.status == CellStatus::damaged;
@@ -113,58 +108,36 @@ Row row_of(const Sweep& sweep, const SweepVariant& variant, const CellStates& st
     if (state.validation) row.validation[cell.seed] = metric_of(sweep, *state.validation);
     if (state.test) row.test[cell.seed] = metric_of(sweep, *state.test);
     if (summary.step_seconds) milliseconds.push_back(1000 * *summary.step_seconds);
-    memory.push_back(static_cast<double>(std::max(summary.peak_memory, state.record.peak_memory)) /
-                     (1 << 20));
+    memory.push_back(mebibytes(std::max(summary.peak_memory, state.record.peak_memory)));
     seconds.push_back(state.record.seconds);
-    if (row.budgets.parameters) continue;
-    row.budgets.parameters = static_cast<double>(summary.parameters);
-    add_model_costs(cell_directory(directory, cell), summary.parameters, row.budgets);
+    if (!std::isnan(parameters)) continue;
+    parameters = static_cast<double>(summary.parameters);
+    std::tie(flops, state_bytes) = model_costs(cell_directory(directory, cell), summary.parameters);
   }
-  if (!milliseconds.empty()) row.budgets.milliseconds = mean(milliseconds);
-  if (!memory.empty()) row.budgets.memory = mean(memory);
-  if (!seconds.empty()) row.seconds = mean(seconds);
+  row.costs = {parameters, flops, mean(milliseconds), mean(memory), state_bytes};
+  row.seconds = mean(seconds);
   return row;
-}
-
-std::vector<double> values_of(const std::map<int64_t, double>& by_seed) {
-  std::vector<double> out;
-  for (const auto& [seed, value] : by_seed) out.push_back(value);
-  return out;
-}
-
-/// The test of a row against its baseline, over the seeds that both have.
-PairedTest against(const Sweep& sweep, const Row& row, const Row& baseline) {
-  std::vector<double> a, b;
-  for (const auto& [seed, value] : row.test)
-    if (const auto other = baseline.test.find(seed); other != baseline.test.end()) {
-      a.push_back(value);
-      b.push_back(other->second);
-    }
-  return sweep.metric == "accuracy" ? paired_test_of_seeds(a, b) : paired_test(a, b);
 }
 
 /// How much larger a budget is than that of the baseline; nothing if they are equal, or if either is
 /// unknown.
-std::optional<double> excess(const BudgetColumn& budget, const Budgets& own,
-                             const Budgets& baseline) {
-  const auto a = own.*budget.value, b = baseline.*budget.value;
-  if (!a || !b || *b == 0 || std::abs(*a / *b - 1) <= tolerance) return std::nullopt;
-  return *a / *b - 1;
+std::optional<double> excess(double own, double baseline) {
+  const double more = own / baseline - 1;
+  return baseline != 0 && std::abs(more) > tolerance ? std::optional(more) : std::nullopt;
 }
 
 /// "parameters +12 %, FLOPs -40 %"
-std::string unequal(const Budgets& own, const Budgets& baseline) {
-  std::string out;
-  for (const BudgetColumn& each : budget_columns())
-    if (const auto more = excess(each, own, baseline))
-      out += fmt::format("{}{} {:+.0f} %", out.empty() ? "" : ", ", each.word, 100 * *more);
-  return out;
+std::string unequal(const Costs& own, const Costs& baseline) {
+  std::vector<std::string> out;
+  for (size_t b = 0; b < budgets.size(); ++b)
+    if (const auto more = excess(own[b], baseline[b]))
+      out.push_back(fmt::format("{} {:+.0f} %", budgets[b].word, 100 * *more));
+  return fmt::format("{}", fmt::join(out, ", "));
 }
 
 /// The mean over seeds, of accuracies with accuracy_of_seeds().
 Estimate metric_estimate(const Sweep& sweep, const Row& row) {
-  const std::vector<double> values = values_of(row.test);
-  return sweep.metric == "accuracy" ? accuracy_of_seeds(values) : longhand::estimate(values);
+  return mean_of(row.test, sweep.metric == "accuracy");
 }
 
 /// Whether the scores of finished cells are of the validation split, for want of a test split.
@@ -194,18 +167,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   Table table{.name = "variants",
               .title = fmt::format("Variants, by their {} on the {} split", sweep.metric,
                                    scored == "test" ? "test" : "validation"),
-              .columns = {{"variant", ""}}};
-  append(table.columns, key_columns(grid.keys));
-  if (!grid.search_key.empty()) table.columns.push_back({"chosen", grid.search_key});
-  append(table.columns, {{"seeds", ""},
-                         {"validation", "validation " + sweep.metric},
-                         {sweep.metric, scored + " " + sweep.metric},
-                         {"low", "95 % from"},
-                         {"high", "to"},
-                         {"difference", "- baseline"},
-                         {"p", "", 2}});
-  for (const BudgetColumn& each : budget_columns()) table.columns.push_back(each.column);
-  append(table.columns, {{"seconds", "", 3}, {"unequal", "differs by over 1 %"}, {"failed", ""}});
+              .columns = {}};
   table.note =
       "Means over seeds, with 95 % intervals (Student's t; of an accuracy, cut to 0 … 1). "
       "Difference and p are those of a paired t test against the baseline, seed by seed, with p "
@@ -221,37 +183,46 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     table.note += " " + grid.search_key +
                   " was chosen for each variant, from the same values, on the validation split.";
 
-  std::vector<double> p(rows.size(), std::nan("")), difference = p;
+  std::vector<double> p(rows.size(), nan), difference = p;
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].variant->baseline) continue;
-    const PairedTest test = against(sweep, rows[i], rows[*rows[i].variant->baseline]);
+    const PairedTest test = paired_by_seed(rows[i].test, rows[*rows[i].variant->baseline].test,
+                                           sweep.metric == "accuracy");
     difference[i] = test.difference.mean;
     p[i] = test.p;
   }
   p = holm(p);
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
+    const Costs* const baseline =
+        row.variant->baseline ? &rows[*row.variant->baseline].costs : nullptr;
     const Estimate interval = metric_estimate(sweep, row);
-    auto& cells = table.rows.emplace_back();
-    cells.emplace_back(row.variant->label);
-    append(cells, key_cells(grid.keys, row.variant->values));
-    if (!grid.search_key.empty())
-      cells.push_back(row.trial ? Cell{grid.trials[*row.trial]} : Cell{});
-    append(cells,
-           {interval.count, cell_of_number(mean(values_of(row.validation))),
-            cell_of_number(interval.mean), cell_of_number(interval.low),
-            cell_of_number(interval.high), cell_of_number(difference[i]), cell_of_number(p[i])});
-    for (const BudgetColumn& each : budget_columns()) {
-      if (row.variant->baseline && excess(each, row.budgets, rows[*row.variant->baseline].budgets))
-        table.marked.insert({i, cells.size()});
-      cells.push_back(cell_of(row.budgets.*each.value, each.integer));
+    RowField costs;
+    for (size_t b = 0; b < budgets.size(); ++b) {
+      costs.columns.push_back(budgets[b].column);
+      costs.cells.push_back(budgets[b].integer ? rounded(row.costs[b]) : known(row.costs[b]));
     }
-    cells.push_back(cell_of(row.seconds));
-    cells.emplace_back(
-        row.variant->baseline ? unequal(row.budgets, rows[*row.variant->baseline].budgets) : "");
-    std::string lost = row.failed == 0 ? "" : fmt::format("{} {}", row.failed, row.failure);
-    if (row.damaged > 0) lost += fmt::format("{}{} damaged", lost.empty() ? "" : ", ", row.damaged);
-    cells.emplace_back(std::move(lost));
+    std::vector<std::string> lost;
+    if (row.failed > 0) lost.push_back(fmt::format("{} {}", row.failed, row.failure));
+    if (row.damaged > 0) lost.push_back(fmt::format("{} damaged", row.damaged));
+    add_row(table, {},
+            {{"variant", row.variant->label},
+             key_fields(grid.keys, row.variant->values),
+             chosen(grid, "chosen", row.trial),
+             {"seeds", interval.count},
+             {"validation", known(mean(values_of(row.validation))), "validation " + sweep.metric},
+             {sweep.metric, known(interval.mean), scored + " " + sweep.metric},
+             {"low", known(interval.low), "95 % from"},
+             {"high", known(interval.high), "to"},
+             {"difference", known(difference[i]), "- baseline"},
+             {"p", known(p[i]), "", 2},
+             std::move(costs),
+             {"seconds", known(row.seconds), "", 3},
+             {"unequal", baseline ? unequal(row.costs, *baseline) : "", "differs by over 1 %"},
+             {"failed", fmt::format("{}", fmt::join(lost, ", "))}});
+    for (size_t b = 0; baseline && b < budgets.size(); ++b)
+      if (excess(row.costs[b], (*baseline)[b]))
+        table.marked.insert({i, table.column(budgets[b].column.name)});
   }
   for (const Row& row : rows)
     if (const std::vector<double> values = values_of(row.test);
@@ -267,11 +238,7 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
                    const std::vector<Row>& rows) {
   Table table{.name = "search",
               .title = "Search of " + grid.search_key + " on the validation split",
-              .columns = {{"variant", ""},
-                          {"trial", grid.search_key},
-                          {"validation", "validation " + sweep.metric},
-                          {"status", ""},
-                          {"chosen", ""}}};
+              .columns = {}};
   for (const Row& row : rows)
     for (size_t trial = 0; trial < row.variant->search.size(); ++trial) {
       std::vector<double> values;
@@ -282,67 +249,52 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
         if (state.is_trained() && state.validation)
           values.push_back(metric_of(sweep, *state.validation));
       }
-      const bool chosen = row.trial && *row.trial == trial;
-      table.rows.push_back({row.variant->label, grid.trials[trial], cell_of_number(mean(values)),
-                            status, chosen ? "yes" : ""});
+      add_row(table, {},
+              {{"variant", row.variant->label},
+               {"trial", grid.trials[trial], grid.search_key},
+               {"validation", known(mean(values)), "validation " + sweep.metric},
+               {"status", status},
+               {"chosen", row.trial == trial ? "yes" : ""}});
     }
   return table;
 }
 
 Table cells_table(const Grid& grid, const CellStates& states, const std::vector<Row>& rows) {
-  Table table{
-      .name = "cells", .title = "Cells: one run each", .columns = {{"cell", ""}, {"variant", ""}}};
-  append(table.columns, key_columns(grid.keys));
-  if (!grid.search_key.empty()) table.columns.push_back({"trial", grid.search_key});
-  append(table.columns, {{"seed", ""},
-                         {"phase", ""},
-                         {"status", ""},
-                         {"reason", ""},
-                         {"step", ""},
-                         {"validation_loss", "validation loss"},
-                         {"validation_accuracy", "validation accuracy"},
-                         {"test_loss", "test loss"},
-                         {"test_accuracy", "test accuracy"},
-                         {"parameters", ""},
-                         // What follows depends on the machine and on interruptions.
-                         {"attempts", ""},
-                         {"ms_per_step", "ms a step", 3},
-                         {"peak_memory_mib", "peak memory (MiB)"},
-                         {"seconds", "", 3}});
-  const auto add = [&](const SweepVariant& variant, size_t trial, const SweepCell& cell,
-                       const char* phase) {
-    const CellState& state = states.at(cell.hash);
-    const auto known = [](const auto& from, auto value) -> Cell {
-      return from ? Cell{value(*from)} : Cell{};
+  Table table{.name = "cells", .title = "Cells: one run each", .columns = {}};
+  for (const GridCell& at : cells_of(grid)) {
+    const SweepVariant& variant = grid.variants[at.variant];
+    if (at.final && rows[at.variant].trial != at.trial) continue;
+    const CellState& state = states.at(at.cell->hash);
+    const CellRecord& record = state.record;
+    const auto from = [](const auto& source, auto member) {
+      return source ? Cell{(*source).*member} : Cell{};
     };
-    auto& cells = table.rows.emplace_back();
-    append(cells, {cell.hash, variant.label});
-    append(cells, key_cells(grid.keys, variant.values));
-    if (!grid.search_key.empty()) cells.emplace_back(grid.trials[trial]);
-    append(cells, {cell.seed, std::string(phase), to_string(state.status), state.record.reason});
     const auto& summary = state.summary;
-    cells.push_back(known(summary, [](const Summary& s) { return s.step; }));
-    for (const auto* const score : {&state.validation, &state.test}) {
-      cells.push_back(known(*score, [](const Score& s) { return s.loss; }));
-      cells.push_back(known(*score, [](const Score& s) { return s.accuracy; }));
-    }
-    cells.push_back(known(summary, [](const Summary& s) { return s.parameters; }));
-    cells.emplace_back(state.record.attempts);
-    cells.push_back(summary && summary->step_seconds ? Cell{1000 * *summary->step_seconds}
-                                                     : Cell{});
-    cells.push_back(state.record.peak_memory > 0
-                        ? Cell{static_cast<double>(state.record.peak_memory) / (1 << 20)}
-                        : Cell{});
-    cells.emplace_back(state.record.seconds);
-  };
-  for (const Row& row : rows)
-    for (size_t trial = 0; trial < row.variant->search.size(); ++trial)
-      for (const SweepCell& cell : row.variant->search[trial])
-        add(*row.variant, trial, cell, "search");
-  for (const Row& row : rows)
-    if (row.trial)
-      for (const SweepCell& cell : row.variant->final[*row.trial])
-        add(*row.variant, *row.trial, cell, "final");
+    add_row(
+        table, {},
+        {{"cell", at.cell->hash},
+         {"variant", variant.label},
+         key_fields(grid.keys, variant.values),
+         chosen(grid, "trial", at.trial),
+         {"seed", at.cell->seed},
+         {"phase", at.final ? "final" : "search"},
+         {"status", to_string(state.status)},
+         {"reason", record.reason},
+         {"step", from(summary, &Summary::step)},
+         {"validation_loss", from(state.validation, &Score::loss), "validation loss"},
+         {"validation_accuracy", from(state.validation, &Score::accuracy), "validation accuracy"},
+         {"test_loss", from(state.test, &Score::loss), "test loss"},
+         {"test_accuracy", from(state.test, &Score::accuracy), "test accuracy"},
+         {"parameters", from(summary, &Summary::parameters)},
+         // What follows depends on the machine and on interruptions.
+         {"attempts", record.attempts},
+         {"ms_per_step",
+          summary && summary->step_seconds ? Cell{1000 * *summary->step_seconds} : Cell{},
+          "ms a step", 3},
+         {"peak_memory_mib", record.peak_memory > 0 ? Cell{mebibytes(record.peak_memory)} : Cell{},
+          "peak memory (MiB)"},
+         {"seconds", record.seconds, "", 3}});
+  }
   return table;
 }
 
@@ -354,9 +306,7 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
   for (const Row& row : rows) {
     failed += row.failed;
     const Estimate interval = metric_estimate(sweep, row);
-    if (interval.count == 0 || std::isnan(interval.mean)) continue;
-    if (best && (sweep.metric == "loss" ? interval.mean >= best_interval.mean
-                                        : interval.mean <= best_interval.mean))
+    if (std::isnan(interval.mean) || (best && !is_better(sweep, interval.mean, best_interval.mean)))
       continue;
     best = &row;
     best_interval = interval;
@@ -380,14 +330,14 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
   if (tests > 0)
     text +=
         fmt::format(" {} of {} differ from their baseline (p < {}).", significant, tests, level);
-  std::string edges;
+  std::vector<std::string> edges;
   for (const Row& row : rows)
     if (row.trial && grid.trials.size() > 2 &&
         (*row.trial == 0 || *row.trial + 1 == grid.trials.size()))
-      edges += (edges.empty() ? "" : ", ") + row.variant->label;
+      edges.push_back(row.variant->label);
   if (!edges.empty())
     text += fmt::format(" The first or last value of {} was best for: {}; others may be better.",
-                        grid.search_key, edges);
+                        grid.search_key, fmt::join(edges, ", "));
   if (failed > 0) text += fmt::format(" {} cells failed.", failed);
   return text;
 }
@@ -419,11 +369,8 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
 
 void write_results(const Results& results, const fs::path& directory) {
   data::write_file_durably(directory / "results.json", to_json(results));
-  for (const Table& table : results.tables) {
-    if (table.name == "variants")
-      data::write_file_durably(directory / "results.csv", to_csv(table));
-    if (table.name == "cells") data::write_file_durably(directory / "cells.csv", to_csv(table));
-  }
+  data::write_file_durably(directory / "results.csv", to_csv(results.table("variants")));
+  data::write_file_durably(directory / "cells.csv", to_csv(results.table("cells")));
 }
 
 }  // namespace longhand::train

@@ -1,11 +1,12 @@
 #include "longhand/train/lab/runner.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -16,7 +17,6 @@
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/data/file.h"
-#include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/saved_model.h"
 
@@ -24,12 +24,6 @@ namespace longhand::train {
 namespace {
 
 namespace fs = std::filesystem;
-/// A cell that the sweep needs, trained or, if `final`, also evaluated on the test split.
-struct Task {
-  size_t variant, trial, seed;  // indices
-  bool final;
-  const SweepCell* cell;
-};
 
 class Runner {
  public:
@@ -61,15 +55,14 @@ class Runner {
 
  private:
   struct Running {
-    Task task;
-    std::unique_ptr<Claim> claim;
-    CellRecord record;
-    bool testing = false;
-    int64_t steps = 0;
+    GridCell task;
+    RunningCell shown;
+    std::unique_ptr<Claim> claim{};
+    CellRecord record{};
     double begin = clock_seconds();
     std::unique_ptr<Child> child{};
     int64_t written = 0;            // bytes_written() when it last made progress
-    double quiet = 0, longest = 0;  // seconds without progress: until now, and before
+    double longest = 0;             // seconds without progress, before those of `shown`
     std::optional<double> asked{};  // seconds since it was asked to stop
     std::string failure{};          // why it was, if it is to fail
   };
@@ -99,15 +92,16 @@ class Runner {
     const double passed = std::min(clock_seconds() - watched_, 1.0);
     watched_ = clock_seconds();
     for (const auto& each : running_) {
-      each->quiet += passed;
+      double& quiet = each->shown.quiet;
+      quiet += passed;
       if (const int64_t written = bytes_written(path(each->task)); written != each->written) {
         each->written = written;
-        each->longest = std::max(each->longest, each->quiet);
-        each->quiet = 0;
+        each->longest = std::max(each->longest, quiet);
+        quiet = 0;
       }
       if (each->asked) {
         if ((*each->asked += passed) > options_.grace) each->child->signal(SIGKILL);
-      } else if (options_.cell_timeout > 0 && each->quiet > options_.cell_timeout) {
+      } else if (options_.cell_timeout > 0 && quiet > options_.cell_timeout) {
         each->failure = concat_message("no progress for ", options_.cell_timeout,
                                        " s, the limit for cells; it was stopped");
         ask_to_stop(*each);
@@ -129,13 +123,13 @@ class Runner {
   /// Throws ConfigError if cells that are to be run need runs that do not exist.
   void check_sources() const {
     std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
-    for (const Task& task : tasks()) {
+    for (const GridCell& task : tasks()) {
       if (is_decided(task)) continue;
       const auto options = Config::parse(task.cell->config, "cell.toml").given();
       for (const std::string name : {"train.init_", "train.distill_"}) {
         const auto from = options.find(name + "from");
         // A cell that has a checkpoint has been initialised.
-        const bool has_begun = name == "train.init_" && states_.at(task.cell->hash).summary;
+        const bool has_begun = name == "train.init_" && state(task).summary;
         if (from == options.end() || plain_text(from->second).empty() || has_begun) continue;
         try {
           find_checkpoint(plain_text(from->second), plain_text(options.at(name + "checkpoint")));
@@ -145,13 +139,11 @@ class Runner {
         }
       }
     }
-    std::string text;
-    for (const auto& [problem, variants] : missing) {
-      text += (text.empty() ? "" : "\n") + problem + "; variants that need it: ";
-      for (const std::string& label : variants)
-        text += (label == *variants.begin() ? "" : ", ") + label;
-    }
-    check<ConfigError>(missing.empty(), text,
+    std::vector<std::string> lines;
+    for (const auto& [problem, variants] : missing)
+      lines.push_back(problem +
+                      fmt::format("; variants that need it: {}", fmt::join(variants, ", ")));
+    check<ConfigError>(lines.empty(), fmt::format("{}", fmt::join(lines, "\n")),
                        "\nno cell was run; train what is missing first, or correct the path");
   }
 
@@ -165,10 +157,11 @@ class Runner {
     }
   }
 
-  fs::path path(const Task& task) const { return cell_directory(directory_, *task.cell); }
-  CellState& state(const Task& task) { return states_[task.cell->hash]; }
+  fs::path path(const GridCell& task) const { return cell_directory(directory_, *task.cell); }
+  CellState& state(const GridCell& task) { return states_.at(task.cell->hash); }
+  const CellState& state(const GridCell& task) const { return states_.at(task.cell->hash); }
 
-  std::string label(const Task& task) const {
+  std::string label(const GridCell& task) const {
     std::string text = grid_.variants[task.variant].label;
     if (!grid_.trials.empty()) text += " " + grid_.trials[task.trial];
     return text + " seed=" + std::to_string(task.cell->seed);
@@ -176,43 +169,32 @@ class Runner {
 
   /// The cells of this shard that are known to be needed, in the order in which they are started: all
   /// variants with one seed before the next seed, so that early tables compare all variants.
-  std::vector<Task> tasks() const {
-    std::vector<Task> all;
-    const size_t seeds = sweep_.seeds.size();
-    for (size_t seed = 0; seed < seeds; ++seed)
-      for (size_t v = 0; v < grid_.variants.size(); ++v) {
-        const auto& search = grid_.variants[v].search;
-        for (size_t trial = 0; trial < search.size(); ++trial)
-          if (seed < search[trial].size() && ours_[v][seed])
-            all.push_back({v, trial, seed, false, &search[trial][seed]});
-      }
+  std::vector<GridCell> tasks() const {
+    std::vector<std::optional<size_t>> best;
+    for (const SweepVariant& variant : grid_.variants)
+      best.push_back(best_trial(sweep_, variant, states_));
+    std::vector<GridCell> all = cells_of(grid_);
     std::set<std::string> seen;  // two variants may have the same cell
-    for (size_t seed = 0; seed < seeds; ++seed)
-      for (size_t v = 0; v < grid_.variants.size(); ++v) {
-        const auto& variant = grid_.variants[v];
-        const auto trial = best_trial(sweep_, variant, states_);
-        if (!trial) continue;
-        const SweepCell& cell = variant.final[*trial][seed];
-        if (!seen.insert(cell.hash).second) continue;
-        if (ours_[v][seed]) all.push_back({v, *trial, seed, true, &cell});
-      }
+    std::erase_if(all, [&](const GridCell& each) {
+      if (each.final && (best[each.variant] != each.trial || !seen.insert(each.cell->hash).second))
+        return true;
+      return !ours_[each.variant][each.seed];
+    });
+    std::ranges::stable_sort(all, {},
+                             [](const GridCell& each) { return std::pair(each.final, each.seed); });
     return all;
   }
 
-  bool is_done(const Task& task) const {
-    const CellState& s = states_.at(task.cell->hash);
-    return task.final ? s.is_trained() && s.test : s.is_trained();
+  bool is_done(const GridCell& task) const {
+    return state(task).is_trained() && (!task.final || state(task).test);
   }
-  bool is_damaged(const Task& task) const {
-    return states_.at(task.cell->hash).status == CellStatus::damaged;
-  }
+  bool is_damaged(const GridCell& task) const { return state(task).status == CellStatus::damaged; }
   /// Done, or damaged, or failed for good or in this call.
-  bool is_decided(const Task& task) const {
-    return is_done(task) || is_damaged(task) ||
-           states_.at(task.cell->hash).status == CellStatus::diverged ||
+  bool is_decided(const GridCell& task) const {
+    return is_done(task) || is_damaged(task) || state(task).status == CellStatus::diverged ||
            tried_.contains(task.cell->hash);
   }
-  bool is_running(const Task& task) const {
+  bool is_running(const GridCell& task) const {
     return std::any_of(running_.begin(), running_.end(),
                        [&](const auto& each) { return each->task.cell->hash == task.cell->hash; });
   }
@@ -225,13 +207,12 @@ class Runner {
     needs_ = false;
     elsewhere_.clear();
     if (stopping_ || enough_failures()) return;
-    for (const Task& task : tasks()) {
+    for (const GridCell& task : tasks()) {
       if (is_damaged(task) && tried_.insert(task.cell->hash).second) announce(task);
       if (is_decided(task) || is_running(task)) continue;
       if (static_cast<int64_t>(running_.size()) >= options_.jobs || enough_failures()) return;
-      auto running = std::make_unique<Running>();
-      running->task = task;
-      Running& cell = *running;
+      auto running =
+          std::make_unique<Running>(Running{task, {.label = label(task), .variant = task.variant}});
       try {
         running->claim = Claim::take(path(task));
         if (!running->claim) {
@@ -242,32 +223,28 @@ class Runner {
         // This process has the claim itself.
         needs_ = true;
         if (is_decided(task)) continue;
+        start(*running);
         running_.push_back(std::move(running));
-        start(cell);
       } catch (const std::exception& error) {
         needs_ = true;
-        if (!abandon(cell, error.what())) continue;
-        if (!running) {
-          running = std::move(running_.back());
-          running_.pop_back();
-        }
-        conclude(task);
+        if (abandon(*running, error.what()))
+          conclude(task);
+        else
+          running_.push_back(std::move(running));
       }
     }
   }
 
   void start(Running& running) {
-    const Task& task = running.task;
+    const GridCell& task = running.task;
     const CellRecord before = state(task).record;
     CellRecord& record = running.record;
-    record = new_record(sweep_, grid_.variants[task.variant], task.trial, *task.cell, task.final);
+    record = new_record(sweep_, grid_, task);
     record.seconds = before.seconds;
     record.peak_memory = before.peak_memory;
-    running.testing = state(task).is_trained();
-    record.attempts = before.attempts + (running.testing ? 0 : 1);
-    const OptionValue steps =
-        Config::parse(task.cell->config, "cell.toml").given().at("train.steps");
-    running.steps = std::get<int64_t>(steps);
+    running.shown.testing = state(task).is_trained();
+    record.attempts = before.attempts + (running.shown.testing ? 0 : 1);
+    running.shown.steps = trainer_options(*task.cell).steps;
     launch(running);
   }
 
@@ -275,33 +252,32 @@ class Runner {
   void launch(Running& running) {
     const fs::path folder = path(running.task);
     forget_cell(directory_, running.task.cell->hash);
-    ChildOptions child;
-    child.program = options_.program;
-    child.err = child.out = folder / "log.txt";
-    child.inherited = {running.claim->file()};
-    // The configuration of a cell does not depend on the environment.
-    child.without = {"LONGHAND_SEED", "LONGHAND_THREADS"};
-    // If the sweep is killed, its cells save what they have.
-    child.death_signal = SIGTERM;
-    const std::string threads = std::to_string(options_.threads);
-    if (running.testing) {
-      child.out = folder / "test.json.part";
-      fs::remove(child.out);
+    std::vector<std::string> arguments;
+    if (running.shown.testing) {
       const char* const split = state(running.task).has_test_split() ? "test" : "validation";
-      child.arguments = {"evaluate", folder.string(), "--split", split,
-                         "--json",   "--threads",     threads};  // not --quiet: see watch()
+      // Not --quiet: see watch().
+      arguments = {"evaluate", folder.string(), "--split", split, "--json"};
     } else if (fs::exists(folder / "config.toml")) {
-      child.arguments = {"train", "--resume", folder.string(), "--threads", threads};
+      arguments = {"train", "--resume", folder.string()};
     } else {
       const fs::path config = folder / "cell.toml";
       data::write_file_durably(config, running.task.cell->config);
-      child.arguments = {"train", config.string(), "--out", folder.string(), "--threads", threads};
+      arguments = {"train", config.string(), "--out", folder.string()};
     }
+    ChildOptions child = process_of_cell(options_.program, std::move(arguments), options_.threads);
+    child.err = child.out = folder / "log.txt";
+    if (running.shown.testing) {
+      child.out = folder / "test.json.part";
+      fs::remove(child.out);
+    }
+    child.inherited = {running.claim->file()};
+    // If the sweep is killed, its cells save what they have.
+    child.death_signal = SIGTERM;
     running.record.status = CellStatus::running;
     running.written = bytes_written(folder);
-    running.quiet = 0;
+    running.shown.quiet = 0;
     running.child = std::make_unique<Child>(child);
-    running.record.pid = running.child->pid();
+    running.record.pid = running.shown.pid = running.child->pid();
     write_record(folder, running.record);
   }
 
@@ -321,13 +297,13 @@ class Runner {
       } catch (const std::exception& error) {
         is_over = abandon(*running_[i], error.what());
       }
-      if (is_over) {
-        const std::unique_ptr<Running> over = std::move(running_[i]);
-        running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-        conclude(over->task);
-      } else {
+      if (!is_over) {
         ++i;  // it continues with its evaluation
+        continue;
       }
+      const GridCell task = running_[i]->task;
+      running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
+      conclude(task);
     }
     return any;
   }
@@ -347,7 +323,7 @@ class Runner {
   }
 
   /// After the end of a cell.
-  void conclude(const Task& task) {
+  void conclude(const GridCell& task) {
     const CellState& s = state(task);
     // A trial that trained may be needed again as a final cell, to be evaluated.
     if (s.has_failed() || !s.is_trained() || s.test) tried_.insert(task.cell->hash);
@@ -358,45 +334,43 @@ class Runner {
     announce(task);
   }
 
-  void announce(const Task& task) {
+  void announce(const GridCell& task) {
     if (options_.on_end && !silent_)
       options_.on_end({label(task), task.variant, path(task).string(), state(task)});
   }
 
   /// Returns whether the cell has ended.
   bool handle(Running& running, const Ended& ended) {
-    const Task& task = running.task;
+    const GridCell& task = running.task;
     const fs::path folder = path(task);
     CellRecord& record = running.record;
     record.seconds += ended.seconds;
-    if (!running.testing) record.peak_memory = std::max(record.peak_memory, ended.peak_memory);
+    const bool testing = running.shown.testing;
+    if (!testing) record.peak_memory = std::max(record.peak_memory, ended.peak_memory);
     const bool succeeded = ended.code == 0 && ended.signal == 0;
     const bool fails = !running.failure.empty();
-    if (succeeded && !running.testing)
-      ended_.push_back({task.variant, clock_seconds() - running.begin});
-    if (succeeded && !running.testing && task.final && !running.asked) {
-      running.testing = true;
+    if (succeeded && !testing) ended_.push_back({task.variant, clock_seconds() - running.begin});
+    if (succeeded && !testing && task.final && !running.asked) {
+      running.shown.testing = true;
       state(task) = read_cell(folder);  // its summary says whether there is a test split
       launch(running);
       return false;
     }
-    if (succeeded && running.testing) {
-      std::ifstream in(folder / "test.json.part", std::ios::binary);
-      write_test(folder, {std::istreambuf_iterator<char>(in), {}});
+    if (succeeded && testing) {
+      write_test(folder, data::read_text_file(folder / "test.json.part"));
       fs::remove(folder / "test.json.part");
     }
     record.pid = 0;
     if (succeeded) {
-      record.status = running.testing ? CellStatus::finished : CellStatus::trained;
+      record.status = testing ? CellStatus::finished : CellStatus::trained;
     } else if (stopping_ && !fails && ended.code != 4) {
       record.status = ended.signal == SIGKILL ? CellStatus::interrupted : CellStatus::stopped;
     } else {
       record.log = log_tail(folder);
-      const Failure failure = failure_of(ended, record.log);
+      const Failure failure =
+          fails ? Failure{CellStatus::failed, running.failure} : failure_of(ended, record.log);
       record.status = failure.status;
       record.reason = failure.reason;
-      if (fails) record.status = CellStatus::failed;
-      if (fails) record.reason = running.failure;
     }
     write_record(folder, record);
     record_cells(directory_, {task.cell->hash});
@@ -409,12 +383,12 @@ class Runner {
     reported_ = clock_seconds();
     if (!options_.on_progress || silent_) return;
     SweepProgress out;
-    const std::vector<Task> known = tasks();
-    out.cells = all_cells(known);
-    for (const Task& task : known) {
+    const std::vector<GridCell> known = tasks();
+    // Final cells of searches that go on are known later.
+    out.cells = std::ssize(known) + std::ssize(without_choice()) * std::ssize(sweep_.seeds);
+    for (const GridCell& task : known) {
       // A trial that diverged has answered its question.
-      const bool answered =
-          !task.final && states_.at(task.cell->hash).status == CellStatus::diverged;
+      const bool answered = !task.final && state(task).status == CellStatus::diverged;
       if (is_done(task) || answered)
         ++out.finished;
       else if (is_damaged(task))
@@ -424,36 +398,32 @@ class Runner {
     }
     out.elsewhere = static_cast<int64_t>(elsewhere_.size());
     for (const auto& each : running_) {
-      RunningCell& cell = out.running.emplace_back();
-      cell.label = label(each->task);
-      cell.variant = each->task.variant;
+      RunningCell& cell = each->shown;
       cell.step = last_step(path(each->task));
-      cell.steps = each->steps;
       cell.seconds = clock_seconds() - each->begin;
-      cell.testing = each->testing;
-      cell.quiet = each->quiet;
-      cell.pid = each->child->pid();
       cell.stopped = is_stopped(cell.pid);
       const double most = options_.cell_timeout > 0 ? options_.cell_timeout / 2
                                                     : std::max(120.0, 4 * each->longest);
       cell.stalled = cell.stopped || cell.quiet > most;
+      out.running.push_back(cell);
     }
     out.seconds_left = time_left(known, out);
     options_.on_progress(out);
   }
 
-  /// The number of cells in all: those that are known, and final ones of searches that go on.
-  int64_t all_cells(const std::vector<Task>& known) const {
-    auto count = static_cast<int64_t>(known.size());
+  /// The variants of this shard whose search has not chosen a value, so that their final cells are not
+  /// known.
+  std::vector<const SweepVariant*> without_choice() const {
+    std::vector<const SweepVariant*> out;
     for (size_t v = 0; v < grid_.variants.size(); ++v)
-      if (!grid_.variants[v].search.empty() && ours_[v].front() &&
-          !best_trial(sweep_, grid_.variants[v], states_))
-        count += static_cast<int64_t>(sweep_.seeds.size());
-    return count;
+      if (ours_[v].front() && !best_trial(sweep_, grid_.variants[v], states_))
+        out.push_back(&grid_.variants[v]);
+    return out;
   }
 
   /// From the mean time of ended cells of the same variant, or of all.
-  std::optional<double> time_left(const std::vector<Task>& known, const SweepProgress& now) const {
+  std::optional<double> time_left(const std::vector<GridCell>& known,
+                                  const SweepProgress& now) const {
     std::map<size_t, std::pair<double, double>> by_variant;  // sum and number
     double sum = 0, number = 0;
     const auto add = [&](size_t variant, double seconds) {
@@ -473,10 +443,10 @@ class Runner {
       return found == by_variant.end() ? sum / number : found->second.first / found->second.second;
     };
     double left = 0;
-    for (const Task& task : known)
-      if (!is_decided(task) && !is_running(task) && !states_.at(task.cell->hash).is_trained())
+    for (const GridCell& task : known)
+      if (!is_decided(task) && !is_running(task) && !state(task).is_trained())
         left += expected(task.variant);
-    left += sum / number * static_cast<double>(now.cells - static_cast<int64_t>(known.size()));
+    left += sum / number * static_cast<double>(now.cells - std::ssize(known));
     for (const RunningCell& cell : now.running)
       left += std::max(0.0, expected(cell.variant) - cell.seconds);
     return left / static_cast<double>(options_.jobs);
@@ -485,9 +455,9 @@ class Runner {
   SweepOutcome outcome() const {
     SweepOutcome out;
     out.stopped = stopping_;
-    for (const Task& task : tasks()) {
+    for (const GridCell& task : tasks()) {
       if (!task.final) continue;
-      const CellState& s = states_.at(task.cell->hash);
+      const CellState& s = state(task);
       ++out.cells;
       if (is_done(task))
         ++out.finished;
@@ -496,27 +466,16 @@ class Runner {
       else if (s.has_failed())
         ++(s.status == CellStatus::diverged ? out.diverged : out.failed);
     }
-    for (size_t v = 0; v < grid_.variants.size(); ++v) {
-      const SweepVariant& variant = grid_.variants[v];
-      if (variant.search.empty() || !ours_[v].front() || best_trial(sweep_, variant, states_))
-        continue;
-      bool any_damaged = false, all_failed = true, all_diverged = true;
-      for (const auto& trial : variant.search) {
-        bool trial_failed = false;
-        for (const SweepCell& cell : trial) {
-          const CellState& s = states_.at(cell.hash);
-          any_damaged |= s.status == CellStatus::damaged;
-          trial_failed |= s.has_failed();
-          all_diverged &= s.status == CellStatus::diverged;
-        }
-        all_failed &= trial_failed;
-      }
-      const auto seeds = static_cast<int64_t>(sweep_.seeds.size());
+    for (const SweepVariant* const variant : without_choice()) {
+      std::set<CellStatus> found;
+      for (const auto& trial : variant->search)
+        for (const SweepCell& cell : trial) found.insert(states_.at(cell.hash).status);
+      const auto seeds = std::ssize(sweep_.seeds);
       out.cells += seeds;
-      if (any_damaged)
+      if (found.contains(CellStatus::damaged))
         out.damaged += seeds;
-      else if (all_failed)
-        (all_diverged ? out.diverged : out.failed) += seeds;
+      else if (!is_searching(*variant, states_))
+        (found == std::set{CellStatus::diverged} ? out.diverged : out.failed) += seeds;
     }
     return out;
   }

@@ -1,6 +1,7 @@
 #include "longhand/train/lab/slopes.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -20,10 +21,8 @@ struct Sum {
 using Points = std::map<double, Sum>;  // rows with the same x are averaged
 
 std::optional<double> positive(const Cell& cell) {
-  double value = 0;
-  if (const auto* const i = std::get_if<int64_t>(&cell)) value = static_cast<double>(*i);
-  if (const auto* const d = std::get_if<double>(&cell)) value = *d;
-  return std::isfinite(value) && value > 0 ? std::optional(value) : std::nullopt;
+  const std::optional<double> value = number_in(cell);
+  return value && std::isfinite(*value) && *value > 0 ? value : std::nullopt;
 }
 
 std::map<double, double> means(const Points& points) {
@@ -55,8 +54,7 @@ std::vector<std::string> slopes(const Table& table, const Chart& chart) {
       if (std::holds_alternative<std::monostate>(row[each])) continue;
       label.append(label.empty() ? "" : " · ");
       if (!std::holds_alternative<std::string>(row[each])) {
-        const Column& column = table.columns[each];
-        label.append(column.heading.empty() ? column.name : column.heading).append(" ");
+        label.append(table.columns[each].shown()).append(" ");
       }
       label.append(to_text(row[each]));
     }
@@ -66,7 +64,7 @@ std::vector<std::string> slopes(const Table& table, const Chart& chart) {
     ++sum.count;
   }
   if (labels.size() > most_curves) return {};
-  std::string fitted, crossed;
+  std::vector<std::string> fitted, crossed, out;
   const Points* softmax = nullptr;
   for (const std::string& label : labels) {
     if (!softmax && label.starts_with("softmax")) softmax = &curves[label];
@@ -76,18 +74,16 @@ std::vector<std::string> slopes(const Table& table, const Chart& chart) {
       xs.push_back(at);
       ys.push_back(mean);
     }
-    fitted += fmt::format("{}{}{:.2f}", fitted.empty() ? "" : ", ",
-                          label.empty() ? label : label + " ", fit_power(xs, ys).slope);
+    fitted.push_back(
+        fmt::format("{}{:.2f}", label.empty() ? label : label + " ", fit_power(xs, ys).slope));
   }
   if (softmax)
     for (const std::string& label : labels)
       if (const Crossover at = crossover(means(*softmax), means(curves[label]));
           at.kind == Crossover::Kind::at)
-        crossed +=
-            fmt::format("{}{} from about {:.3g}", crossed.empty() ? "" : ", ", label, at.length);
-  std::vector<std::string> out;
-  if (!fitted.empty()) out.push_back("Fitted exponents: " + fitted + ".");
-  if (!crossed.empty()) out.push_back("Below softmax: " + crossed + ".");
+        crossed.push_back(fmt::format("{} from about {:.3g}", label, at.length));
+  if (!fitted.empty()) out.push_back(fmt::format("Fitted exponents: {}.", fmt::join(fitted, ", ")));
+  if (!crossed.empty()) out.push_back(fmt::format("Below softmax: {}.", fmt::join(crossed, ", ")));
   return out;
 }
 

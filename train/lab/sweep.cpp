@@ -1,6 +1,7 @@
 #include "longhand/train/lab/sweep.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -19,34 +20,35 @@ namespace {
 const std::set<std::string> own_tables = {"sweep", "axis", "search"};
 constexpr int64_t most_points = 100000;
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 /// Throws ConfigError unless `key` is one of `known`, naming the nearest.
 void check_key(const std::string& key, const TomlValue& value,
                const std::vector<std::string>& known) {
-  if (std::find(known.begin(), known.end(), key) != known.end()) return;
+  if (std::ranges::find(known, key) != known.end()) return;
   const std::string near = nearest(key, known);
-  throw ConfigError(concat_message(
-      value.where, ": unknown key ", key,
-      near.empty() ? "; expected " + joined(known) : "; did you mean " + near + "?"));
+  throw ConfigError(concat_message(value.where, ": unknown key ", key,
+                                   near.empty()
+                                       ? fmt::format("; expected {}", fmt::join(known, ", "))
+                                       : "; did you mean " + near + "?"));
+}
+
+/// Throws ConfigError unless ok: "sweep.toml:3:1: KEY: expected …".
+template <class... T>
+void expect(bool ok, const TomlValue& value, const std::string& key, const T&... expected) {
+  check<ConfigError>(ok, value.where, ": ", key, ": expected ", expected...);
 }
 
 const OptionValue& option_of(const TomlValue& value, const std::string& key) {
-  check<ConfigError>(value.option.has_value(), value.where, ": ", key,
-                     ": expected a value that an option has: true or false, a number, text, or a "
-                     "list of integers or of strings");
+  expect(value.option.has_value(), value, key,
+         "a value that an option has: true or false, a number, text, or a list of integers or of "
+         "strings");
   return *value.option;
 }
 
 template <class T>
-T get(const TomlValue& value, const std::string& key, const char* expected) {
-  if (value.option)
-    if (const auto* const found = std::get_if<T>(&*value.option)) return *found;
-  throw ConfigError(concat_message(value.where, ": ", key, ": expected ", expected));
+const T& get(const TomlValue& value, const std::string& key, const char* expected) {
+  const T* const found = value.option ? std::get_if<T>(&*value.option) : nullptr;
+  expect(found, value, key, expected);
+  return *found;
 }
 
 int64_t get_count(const TomlValue& value, const std::string& key, int64_t low = 1) {
@@ -87,10 +89,10 @@ std::vector<OptionValue> range(const TomlValue& table, const std::string& key) {
     return get_number(*found, key + "." + name);
   };
   const Number from = number("from"), to = number("to");
-  const int ways = (table.find("factor") != nullptr) + (table.find("step") != nullptr) +
-                   (table.find("count") != nullptr);
-  check<ConfigError>(ways == 1, table.where, ": ", key,
-                     ": expected a range with exactly one of factor, step and count");
+  const auto ways = std::ranges::count_if(table.entries, [](const auto& entry) {
+    return entry.first != "from" && entry.first != "to";
+  });
+  expect(ways == 1, table, key, "a range with exactly one of factor, step and count");
   std::vector<OptionValue> values;
   if (const TomlValue* const count_value = table.find("count")) {
     const int64_t count = get_count(*count_value, key + ".count", 2);
@@ -102,11 +104,11 @@ std::vector<OptionValue> range(const TomlValue& table, const std::string& key) {
   }
   const bool grows = table.find("factor") != nullptr;
   const Number by = number(grows ? "factor" : "step");
-  check<ConfigError>(
-      grows ? by.value > 0 && by.value != 1 && from.value > 0 && to.value > 0 : by.value != 0,
-      table.where, ": ", key,
-      grows ? ": expected a factor above 0 other than 1, from and to above 0"
-            : ": expected a step other than 0");
+  if (grows)
+    expect(by.value > 0 && by.value != 1 && from.value > 0 && to.value > 0, table, key,
+           "a factor above 0 other than 1, from and to above 0");
+  else
+    expect(by.value != 0, table, key, "a step other than 0");
   const bool up = grows ? by.value > 1 : by.value > 0;
   // Rounding must not lose the last value.
   const double slack = 1e-9 * std::max(std::abs(from.value), std::abs(to.value));
@@ -116,9 +118,8 @@ std::vector<OptionValue> range(const TomlValue& table, const std::string& key) {
     if (up ? x > to.value + slack : x < to.value - slack) break;
     values.push_back(option(x, from.integer && by.integer));
   }
-  check<ConfigError>(!values.empty() && static_cast<int64_t>(values.size()) <= most_points,
-                     table.where, ": ", key, ": expected a range of 1 to ", most_points,
-                     " values, got ", values.size());
+  expect(!values.empty() && std::ssize(values) <= most_points, table, key, "a range of 1 to ",
+         most_points, " values, got ", values.size());
   return values;
 }
 
@@ -135,14 +136,12 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
     draws.count = get_count(*count, key + ".count");
   if (const TomlValue* const seed = table.find("seed"))
     draws.seed = get_count(*seed, key + ".seed", 0);
-  check<ConfigError>(draws.count > 0, table.where, ": ", key,
-                     ": expected the number of draws as \"count\"");
+  expect(draws.count > 0, table, key, "the number of draws as \"count\"");
   // Each key has draws of its own, whatever other keys are drawn.
   const Generator generator = Generator(static_cast<uint64_t>(draws.seed)).fork("sweep").fork(key);
   std::vector<OptionValue> values;
   if (const TomlValue* const choice = table.find("choice")) {
-    check<ConfigError>(choice->is_list && !choice->items.empty(), choice->where, ": ", key,
-                       ".choice: expected a list of values");
+    expect(choice->is_list && !choice->items.empty(), *choice, key + ".choice", "a list of values");
     RandomStream stream(generator);
     for (int64_t i = 0; i < draws.count; ++i)
       values.push_back(option_of(choice->items[stream.below(choice->items.size())], key));
@@ -150,13 +149,11 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
   }
   const bool log = table.find("log_uniform") != nullptr;
   const TomlValue* const ends = table.find(log ? "log_uniform" : "uniform");
-  check<ConfigError>(ends != nullptr, table.where, ": ", key,
-                     ": expected a list, a range (from, to), or log_uniform, uniform or choice");
-  check<ConfigError>(ends->is_list && ends->items.size() == 2, ends->where, ": ", key,
-                     ": expected the two ends, as [low, high]");
+  expect(ends, table, key, "a list, a range (from, to), or log_uniform, uniform or choice");
+  expect(ends->is_list && ends->items.size() == 2, *ends, key, "the two ends, as [low, high]");
   const Number low = get_number(ends->items[0], key), high = get_number(ends->items[1], key);
-  check<ConfigError>(low.value < high.value && (!log || low.value > 0), ends->where, ": ", key,
-                     ": expected low < high", log ? ", above 0" : "");
+  expect(low.value < high.value && (!log || low.value > 0), *ends, key, "low < high",
+         log ? ", above 0" : "");
   const bool integer = low.integer && high.integer;
   for (int64_t i = 0; i < draws.count; ++i) {
     const double u = generator.uniform(static_cast<uint64_t>(i));
@@ -168,9 +165,8 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
     }
     // Four digits are enough to tell draws apart, and are readable. Where they are out of range, x remains.
     const std::string digits = fmt::format("{:.4g}", x);
-    double rounded = x;
+    double& rounded = std::get<double>(values.emplace_back(x));
     std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
-    values.push_back(rounded);
   }
   return values;
 }
@@ -188,18 +184,16 @@ std::vector<Setting> settings_of(const std::string& key, const TomlValue& value,
          value.find("from") || value.find("to") ? range(value, key) : drawn(value, key, draws))
       add(each, value.where);
   }
-  check<ConfigError>(
-      !out.empty(), value.where, ": ", key,
-      ": expected values: a list, a range such as {from = 1, to = 8, factor = 2}, or "
-      "draws such as {uniform = [0, 1], count = 3}");
+  expect(!out.empty(), value, key,
+         "values: a list, a range such as {from = 1, to = 8, factor = 2}, or draws such as "
+         "{uniform = [0, 1], count = 3}");
   return out;
 }
 
 /// Calls with(key, value) for the options of a section, "attention.k", and of layers, "attention.0.k".
 template <class F>
 void for_options(const std::string& section, const TomlValue& table, F with) {
-  check<ConfigError>(table.is_table, table.where, ": ", section,
-                     ": expected an option, such as attention.type");
+  expect(table.is_table, table, section, "an option, such as attention.type");
   for (const auto& [key, value] : table.entries) {
     const bool layer = section == "attention" && value.is_table && !key.empty() &&
                        key.find_first_not_of("0123456789") == std::string::npos;
@@ -215,9 +209,8 @@ void for_options(const std::string& section, const TomlValue& table, F with) {
 const std::vector<std::string> sections = {"model", "attention", "data", "train", "optimizer"};
 
 Condition condition_of(const TomlValue& table, const std::string& name) {
-  check<ConfigError>(
-      table.is_table && !table.entries.empty(), table.where, ": ", name,
-      ": expected options and their values, such as { attention.type = \"softmax\" }");
+  expect(table.is_table && !table.entries.empty(), table, name,
+         "options and their values, such as { attention.type = \"softmax\" }");
   Condition out;
   for (const auto& [section, entries] : table.entries) {
     check_key(section, entries, sections);
@@ -248,7 +241,7 @@ Axis axis_of(const TomlValue& table, const std::vector<std::string>& others) {
   }
   std::string first;
   for (const auto& [section, entries] : table.entries) {
-    if (std::find(sections.begin(), sections.end(), section) == sections.end()) continue;
+    if (std::ranges::find(sections, section) == sections.end()) continue;
     for_options(section, entries, [&](const std::string& key, const TomlValue& value) {
       check<ConfigError>(key != "train.seed", value.where,
                          ": train.seed cannot be an axis; expected seeds in [sweep]");
@@ -279,17 +272,17 @@ std::vector<int64_t> seeds_of(const TomlValue& value) {
   std::set<int64_t> known;
   for (const TomlValue& item : value.items) {
     const auto seed = get<int64_t>(item, "seeds", "an integer");
-    check<ConfigError>(seed >= 0, item.where, ": seeds: expected at least 0, got ", seed);
+    expect(seed >= 0, item, "seeds", "at least 0, got ", seed);
     check<ConfigError>(known.insert(seed).second, item.where, ": seeds: ", seed, " is given twice");
     seeds.push_back(seed);
   }
-  check<ConfigError>(!seeds.empty(), value.where, ": seeds: expected at least one");
+  expect(!seeds.empty(), value, "seeds", "at least one");
   return seeds;
 }
 
 /// Reads [sweep], except for the base.
 void read_options(const TomlValue& table, Sweep& sweep) {
-  check<ConfigError>(table.is_table, table.where, ": sweep: expected a table, [sweep]");
+  expect(table.is_table, table, "sweep", "a table, [sweep]");
   for (const auto& [key, value] : table.entries) {
     check_key(key, value, {"title", "base", "seeds", "metric", "baseline", "set"});
     if (key == "title") sweep.title = get<std::string>(value, key, "text");
@@ -301,7 +294,7 @@ void read_options(const TomlValue& table, Sweep& sweep) {
                          ": metric = \"", sweep.metric, "\": expected \"accuracy\" or \"loss\"");
     }
     if (key == "set") {
-      check<ConfigError>(value.is_list, value.where, ": set: expected a list of assignments");
+      expect(value.is_list, value, key, "a list of assignments");
       for (const TomlValue& item : value.items)
         sweep.set.push_back(get<std::string>(item, key, "text such as \"train.steps=500\""));
     }
@@ -327,25 +320,24 @@ void read_base(const TomlValue& root, std::string_view text, const std::filesyst
 void read_axes(const TomlValue& root, Sweep& sweep) {
   const TomlValue* const axes = root.find("axis");
   if (!axes) return;
-  check<ConfigError>(axes->is_list, axes->where, ": axis: expected tables, each one [[axis]]");
+  expect(axes->is_list, *axes, "axis", "tables, each one [[axis]]");
   for (const TomlValue& table : axes->items) {
-    check<ConfigError>(table.is_table, table.where, ": axis: expected a table, [[axis]]");
+    expect(table.is_table, table, "axis", "a table, [[axis]]");
     sweep.axes.push_back(axis_of(table, {}));
   }
 }
 
 // TOML of the parts of a sweep. Dotted keys need no quotes: they are made of known names.
 std::string toml_list(const std::vector<OptionValue>& values) {
-  std::string out;
-  for (const OptionValue& value : values) out += (out.empty() ? "" : ", ") + to_string(value);
-  return "[" + out + "]";
+  std::vector<std::string> texts;
+  for (const OptionValue& value : values) texts.push_back(to_string(value));
+  return fmt::format("[{}]", fmt::join(texts, ", "));
 }
 
 std::string toml_condition(const Condition& condition) {
-  std::string out;
-  for (const auto& [key, values] : condition)
-    out += (out.empty() ? "" : ", ") + key + " = " + toml_list(values);
-  return "{ " + out + " }";
+  std::vector<std::string> texts;
+  for (const auto& [key, values] : condition) texts.push_back(key + " = " + toml_list(values));
+  return fmt::format("{{ {} }}", fmt::join(texts, ", "));
 }
 
 std::string toml_axis(const Axis& axis) {
@@ -406,12 +398,22 @@ bool is_run_path(const std::string& key) {
 
 std::string plain_text(const OptionValue& value) {
   if (const auto* const text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* const list = std::get_if<std::vector<std::string>>(&value)) {
-    std::string out;
-    for (const std::string& each : *list) out += (out.empty() ? "" : "+") + each;
-    return out;
-  }
+  if (const auto* const list = std::get_if<std::vector<std::string>>(&value))
+    return fmt::format("{}", fmt::join(*list, "+"));
   return to_string(value);
+}
+
+std::string toml_of_options(const std::map<std::string, std::string>& options) {
+  std::string out, section;
+  for (const auto& [key, value] : options) {
+    const size_t dot = key.find('.');
+    if (key.substr(0, dot) != section) {
+      section = key.substr(0, dot);
+      out += (out.empty() ? "[" : "\n[") + section + "]\n";
+    }
+    out += key.substr(dot + 1) + " = " + value + "\n";
+  }
+  return out;
 }
 
 Sweep Sweep::load(const std::filesystem::path& path, const std::vector<std::string>& set) {
@@ -439,7 +441,7 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
   }
   read_axes(root, sweep);
   if (const TomlValue* const table = root.find("search")) {
-    check<ConfigError>(table->is_table, table->where, ": search: expected a table, [search]");
+    expect(table->is_table, *table, "search", "a table, [search]");
     Search search{.axis = axis_of(*table, {"seeds", "steps"})};
     check<ConfigError>(search.axis.when.empty(), table->where,
                        ": search: every variant is searched alike; when applies to [[axis]]");
@@ -451,7 +453,7 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
     }
     if (const TomlValue* const steps = table->find("steps")) {
       search.steps = get<int64_t>(*steps, "steps", "an integer");
-      check<ConfigError>(search.steps >= 1, steps->where, ": steps: expected at least 1");
+      expect(search.steps >= 1, *steps, "steps", "at least 1");
     }
     sweep.search = std::move(search);
   }
@@ -498,15 +500,10 @@ std::string Sweep::to_toml() const {
                     "\nmetric = " + to_string(metric) + "\n";
   if (!baseline.empty()) out += "baseline = " + toml_condition(baseline) + "\n";
   if (!set.empty()) out += "set = " + to_string(set) + "\n";
-  std::string section;
-  for (const auto& [name_of, value] : Config::parse(base, base_name, own_tables).given()) {
-    const size_t dot = name_of.find('.');
-    if (name_of.substr(0, dot) != section) {
-      section = name_of.substr(0, dot);
-      out += "\n[" + section + "]\n";
-    }
-    out += name_of.substr(dot + 1) + " = " + to_string(value) + "\n";
-  }
+  std::map<std::string, std::string> options;
+  for (const auto& [key, value] : Config::parse(base, base_name, own_tables).given())
+    options[key] = to_string(value);
+  if (!options.empty()) out += "\n" + toml_of_options(options);
   for (const Axis& axis : axes) out += "\n[[axis]]\n" + toml_axis(axis);
   if (search) {
     out += "\n[search]\n" + toml_axis(search->axis) + "seeds = " + std::to_string(search->seeds) +

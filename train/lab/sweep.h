@@ -100,6 +100,8 @@ struct Sweep {
 bool same_value(const OptionValue& a, const OptionValue& b);
 /// Whether an option is the path of another run.
 bool is_run_path(const std::string& key);
+/// Options with their values as TOML, under the headings of their sections.
+std::string toml_of_options(const std::map<std::string, std::string>& options);
 /// A value as it is shown in labels: text without quotes.
 std::string plain_text(const OptionValue& value);
 

@@ -19,33 +19,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Calls with(variant, trial, cell, final) for each run of the grid, once.
-template <class F>
-void for_cells(const Grid& grid, F with) {
+/// The cells of the grid, each run once.
+std::vector<GridCell> runs_of(const Grid& grid) {
+  std::vector<GridCell> out = cells_of(grid);
   std::set<std::string> seen;
-  for (const bool final : {false, true})
-    for (const SweepVariant& variant : grid.variants) {
-      const auto& trials = final ? variant.final : variant.search;
-      for (size_t trial = 0; trial < trials.size(); ++trial)
-        for (const SweepCell& cell : trials[trial])
-          if (seen.insert(cell.hash).second) with(variant, trial, cell, final);
-    }
+  std::erase_if(out, [&](const GridCell& each) { return !seen.insert(each.cell->hash).second; });
+  return out;
 }
 
 /// What evaluate says of best.h5 of a cell. Throws DataError with its message if it fails.
 Score evaluated(const fs::path& cell, const std::string& split, int64_t limit,
                 const VerifyOptions& options) {
-  ChildOptions child_options;
-  child_options.program = options.program;
+  std::vector<std::string> arguments = {"evaluate", cell.string(), "--split",
+                                        split,      "--json",      "--quiet"};
+  if (limit > 0) arguments.insert(arguments.end(), {"--limit", std::to_string(limit)});
+  ChildOptions child_options =
+      process_of_cell(options.program, std::move(arguments), options.threads);
   child_options.capture = true;
   child_options.err = cell / "log.txt";
-  child_options.without = {"LONGHAND_SEED", "LONGHAND_THREADS"};
-  child_options.arguments = {
-      "evaluate", cell.string(), "--split",   split,
-      "--json",   "--quiet",     "--threads", std::to_string(options.threads)};
-  if (limit > 0)
-    child_options.arguments.insert(child_options.arguments.end(),
-                                   {"--limit", std::to_string(limit)});
   Child child(child_options);
   const std::string output = child.output();
   const Ended ended = child.wait();
@@ -55,8 +46,7 @@ Score evaluated(const fs::path& cell, const std::string& split, int64_t limit,
 
 /// Examples of the validation split that training evaluates; 0: all.
 int64_t validation_limit(const SweepCell& cell) {
-  const Config config = Config::parse(cell.config, "cell.toml");
-  const TrainerOptions options = read_section<TrainSection>(config.train()).trainer;
+  const TrainerOptions options = trainer_options(cell);
   return options.eval_batches * options.eval_batch_size;
 }
 
@@ -84,14 +74,15 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
   out.states = read_cells(grid, sweep);
   const Manifest manifest = read_manifest(sweep);
   int64_t done = 0;
-  for_cells(grid, [&](const SweepVariant& variant, size_t, const SweepCell& cell, bool) {
-    if (options.should_stop && options.should_stop()) return;
+  for (const GridCell& at : runs_of(grid)) {
+    if (options.should_stop && options.should_stop()) break;
+    const SweepCell& cell = *at.cell;
     if (options.on_progress) options.on_progress(done++, static_cast<int64_t>(out.states.size()));
     CellState& state = out.states.at(cell.hash);
     const fs::path directory = cell_directory(sweep, cell);
     const auto differs = [&](const std::string& what) {
-      out.differences.push_back(concat_message(variant.label, " seed=", cell.seed, " (",
-                                               directory.string(), "): ", what));
+      out.differences.push_back(concat_message(grid.variants[at.variant].label, " seed=", cell.seed,
+                                               " (", directory.string(), "): ", what));
     };
     const bool is_damaged = state.status == CellStatus::damaged;
     const CellState before = state;
@@ -108,7 +99,7 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
     };
     try {
       if (is_damaged) read_unscored(directory, manifest.of(cell.hash), state);
-      if (!state.is_trained()) return;
+      if (!state.is_trained()) continue;
       ++out.cells;
       if (state.summary->best) {
         const std::string damage = damage_of_checkpoint(directory, manifest.of(cell.hash));
@@ -120,7 +111,7 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
       differs(error.what());
       if (is_damaged) state = before;
     }
-  });
+  }
   return out;
 }
 
@@ -128,61 +119,60 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
                                        const fs::path& directory) {
   std::vector<RepairedCell> out;
   Manifest manifest = read_manifest(directory);
-  for_cells(
-      grid, [&](const SweepVariant& variant, size_t trial, const SweepCell& cell, bool final) {
-        const fs::path folder = cell_directory(directory, cell);
-        const auto read = [&](const Manifest& files) {
-          CellState state = read_cell(folder, files);
-          if (!state.is_trained() || !state.summary->best) return state;
-          const std::string damage = damage_of_checkpoint(folder, manifest.of(cell.hash));
-          if (!damage.empty()) {
-            state.status = CellStatus::damaged;
-            state.record.reason = damage;
-          }
-          return state;
-        };
-        if (read(manifest).status != CellStatus::damaged) return;
-        const auto claim = Claim::take(folder);
-        if (!claim) return;
-        manifest = read_manifest(directory);
-        const CellState before = read(manifest);
-        if (before.status != CellStatus::damaged) return;
-        RepairedCell& repaired = out.emplace_back();
-        repaired.cell = folder.string();
-        repaired.reason = before.record.reason.substr(0, before.record.reason.rfind("; repair "));
-        repaired.kept_in = unused_path(folder / "files.damaged");
-        data::create_directories_durably(repaired.kept_in);
-        const auto set_aside = [&](const char* name) {
-          std::error_code error;
-          fs::rename(folder / name, repaired.kept_in / name, error);
-          check<DataError>(!error || !fs::exists(fs::symlink_status(folder / name)), "cannot move ",
-                           (folder / name).string(), ": ", data::system_reason(error.value()));
-        };
-        // What is recorded and then missing is damage, also if this process ends before it forgets
-        // the cell.
-        if (manifest.cells[cell.hash].empty()) record_cells(directory, {cell.hash});
-        set_aside("test.json");
-        set_aside("cell.json");
-        FileDigests others = manifest.cells[cell.hash];
-        others.erase("test.json");
-        others.erase("cell.json");
-        const bool is_whole = others.empty() || damage_of(folder, others).empty();
-        const CellState now = read({});
-        repaired.run_kept = is_whole && now.status != CellStatus::damaged;
-        if (repaired.run_kept && now.is_trained()) {
-          CellRecord record = new_record(sweep, variant, trial, cell, final);
-          record.status = CellStatus::trained;
-          write_record(folder, record);
-        }
-        if (!repaired.run_kept) {
-          for (const char* const name : {"config.toml", "metrics.jsonl", "summary.json",
-                                         "sources.json", "log.txt", "tensorboard", "checkpoints"})
-            set_aside(name);
-        }
-        data::sync_file(repaired.kept_in);
-        data::sync_file(folder);
-        forget_cell(directory, cell.hash);
-      });
+  for (const GridCell& at : runs_of(grid)) {
+    const std::string& hash = at.cell->hash;
+    const fs::path folder = cell_directory(directory, *at.cell);
+    const auto read = [&](const Manifest& files) {
+      CellState state = read_cell(folder, files);
+      if (!state.is_trained() || !state.summary->best) return state;
+      const std::string damage = damage_of_checkpoint(folder, manifest.of(hash));
+      if (!damage.empty()) {
+        state.status = CellStatus::damaged;
+        state.record.reason = damage;
+      }
+      return state;
+    };
+    if (read(manifest).status != CellStatus::damaged) continue;
+    const auto claim = Claim::take(folder);
+    if (!claim) continue;
+    manifest = read_manifest(directory);
+    const CellState before = read(manifest);
+    if (before.status != CellStatus::damaged) continue;
+    RepairedCell& repaired = out.emplace_back();
+    repaired.cell = folder.string();
+    repaired.reason = before.record.reason.substr(0, before.record.reason.rfind("; repair "));
+    repaired.kept_in = unused_path(folder / "files.damaged");
+    data::create_directories_durably(repaired.kept_in);
+    const auto set_aside = [&](const char* name) {
+      std::error_code error;
+      fs::rename(folder / name, repaired.kept_in / name, error);
+      check<DataError>(!error || !fs::exists(fs::symlink_status(folder / name)), "cannot move ",
+                       (folder / name).string(), ": ", data::system_reason(error.value()));
+    };
+    // What is recorded and then missing is damage, also if this process ends before it forgets
+    // the cell.
+    if (manifest.of(hash).empty()) record_cells(directory, {hash});
+    FileDigests others = manifest.of(hash);
+    for (const char* const name : {"test.json", "cell.json"}) {
+      set_aside(name);
+      others.erase(name);
+    }
+    const bool is_whole = others.empty() || damage_of(folder, others).empty();
+    const CellState now = read({});
+    repaired.run_kept = is_whole && now.status != CellStatus::damaged;
+    if (!repaired.run_kept) {
+      for (const char* const name : {"config.toml", "metrics.jsonl", "summary.json", "sources.json",
+                                     "log.txt", "tensorboard", "checkpoints"})
+        set_aside(name);
+    } else if (now.is_trained()) {
+      CellRecord record = new_record(sweep, grid, at);
+      record.status = CellStatus::trained;
+      write_record(folder, record);
+    }
+    data::sync_file(repaired.kept_in);
+    data::sync_file(folder);
+    forget_cell(directory, hash);
+  }
   return out;
 }
 

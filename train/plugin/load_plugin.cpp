@@ -3,11 +3,12 @@
 #include <cxxabi.h>
 #include <dlfcn.h>
 #include <elf.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <memory>
 #include <span>
 #include <sstream>
@@ -71,18 +72,16 @@ void check_built_for_this(const PluginInfo& info, const fs::path& file) {
                      ", or with another standard library: the sizes of their types differ", remedy);
 }
 
-bool is_name(const std::string& text) {
-  return !text.empty() &&
-         text.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos;
-}
-
 /// The names that were added since there were `before`.
 std::vector<std::string> added(const std::vector<std::string>& names, size_t before,
                                const fs::path& file) {
   std::vector<std::string> out(names.begin() + static_cast<std::ptrdiff_t>(before), names.end());
   for (const std::string& name : out)
-    check<ConfigError>(is_name(name), file.string(), ": the plugin registers the name \"", name,
-                       "\"; expected the characters a-z, 0-9 and _");
+    check<ConfigError>(
+        !name.empty() &&
+            name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string::npos,
+        file.string(), ": the plugin registers the name \"", name,
+        "\"; expected the characters a-z, 0-9 and _");
   return out;
 }
 
@@ -124,29 +123,20 @@ const PluginInfo& open(const fs::path& file) {
   return *info;
 }
 
-/// Whether a configuration names one of these variants, or one of these tasks.
-bool uses(const Config& config, const PluginRecord& plugin, std::string* what = nullptr) {
+/// What a configuration names of a plugin: attention.type = "mine"; empty if nothing.
+std::string use_of(const PluginRecord& plugin, const Config& config) {
   const auto given = config.given();
-  const auto names = [&](const char* option, const std::vector<std::string>& names_of_plugin) {
+  for (const auto& [option, names] :
+       {std::pair{"attention.type", &plugin.variants}, {"data.task", &plugin.tasks}}) {
     const auto found = given.find(option);
-    if (found == given.end()) return false;
+    if (found == given.end()) continue;
     const auto* const one = std::get_if<std::string>(&found->second);
     const auto* const list = std::get_if<std::vector<std::string>>(&found->second);
-    for (const std::string& name : names_of_plugin)
-      if ((one && *one == name) ||
-          (list && std::find(list->begin(), list->end(), name) != list->end())) {
-        if (what) *what = concat_message(option, " = \"", name, '"');
-        return true;
-      }
-    return false;
-  };
-  return names("attention.type", plugin.variants) || names("data.task", plugin.tasks);
-}
-
-std::string joined(const std::vector<std::string>& names) {
-  std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : ",") + name;
-  return out;
+    for (const std::string& name : *names)
+      if ((one && *one == name) || (list && std::ranges::find(*list, name) != list->end()))
+        return concat_message(option, " = \"", name, '"');
+  }
+  return "";
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -202,7 +192,7 @@ const Plugin& load_plugin(const fs::path& path) {
 std::vector<PluginRecord> used_plugins(const std::vector<PluginRecord>& all, const Config& config) {
   std::vector<PluginRecord> out;
   std::copy_if(all.begin(), all.end(), std::back_inserter(out),
-               [&](const PluginRecord& plugin) { return uses(config, plugin); });
+               [&](const PluginRecord& plugin) { return !use_of(plugin, config).empty(); });
   return out;
 }
 
@@ -214,10 +204,9 @@ std::string check_plugins(const std::vector<PluginRecord>& recorded, const Confi
                           const std::string& checkpoint) {
   std::string warning;
   for (const PluginRecord& plugin : recorded) {
-    std::string what;
-    if (!uses(config, plugin, &what)) continue;
-    const auto now = std::find_if(loaded().begin(), loaded().end(),
-                                  [&](const Plugin& each) { return each.name == plugin.name; });
+    const std::string what = use_of(plugin, config);
+    if (what.empty()) continue;
+    const auto now = std::ranges::find(loaded(), plugin.name, &Plugin::name);
     check<ConfigError>(now != loaded().end(), checkpoint, " has ", what, ", which the plugin \"",
                        plugin.name, "\" (version ", plugin.version, ", digest ", plugin.digest,
                        ") defines; that is not loaded: pass --plugin FILE.so, or name the file in "
@@ -234,8 +223,8 @@ std::string check_plugins(const std::vector<PluginRecord>& recorded, const Confi
 std::string to_text(const std::vector<PluginRecord>& records) {
   std::string out;
   for (const PluginRecord& r : records)
-    out += concat_message(r.name, '\t', r.version, '\t', r.digest, '\t', joined(r.variants), '\t',
-                          joined(r.tasks), '\n');
+    out += fmt::format("{}\t{}\t{}\t{}\t{}\n", r.name, r.version, r.digest,
+                       fmt::join(r.variants, ","), fmt::join(r.tasks, ","));
   return out;
 }
 

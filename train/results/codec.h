@@ -12,7 +12,6 @@
 
 #include <cmath>
 #include <concepts>
-#include <cstdint>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -34,6 +33,9 @@ concept Is = std::same_as<std::remove_const_t<S>, T>;
 
 class JsonWriter;
 
+void read_value(const Json& from, Cell& to);
+void read_value(const Json& from, std::set<std::pair<size_t, size_t>>& to);
+
 /// A type that has functions of its own: json_of(value), and read_value(json, value).
 template <class T>
 concept ReadsItself = requires(const Json& from, T& value) {
@@ -43,6 +45,32 @@ template <class T>
 concept HasFields = requires(T& value, JsonWriter& writer) {
   fields(value, writer);
 };
+
+// ---- tables
+
+void fields(Is<Column> auto& c, auto& f) {
+  f("name", c.name);
+  if (std::string shown = c.shown(); f.writes)
+    f("heading", shown);
+  else
+    f("heading", c.heading);
+  f("digits", c.digits);
+}
+
+void fields(Is<Chart> auto& c, auto& f) {
+  f("title", c.title);
+  f("x", c.x);
+  f("y", c.y);
+  f("series", c.series);
+  f("low", c.low);
+  f("high", c.high);
+  f("log_x", c.log_x);
+  f("log_y", c.log_y);
+  f("bars", c.bars);
+  f.added("theory", c.theory);
+  f.added("colour", c.colour);
+  f.added("end", c.end);
+}
 
 // ---- writing
 
@@ -85,11 +113,7 @@ class JsonWriter {
   /// A value that is left out if it is `empty`.
   template <class T>
   void filled(const char* key, const T& value, const std::type_identity_t<T>& empty = {}) {
-    if (value != empty) (*this)(key, value);
-  }
-  template <HasFields T>
-  void filled(const char* key, const std::vector<T>& list) {
-    if (!list.empty()) (*this)(key, list);
+    if (Json json = json_of(value); json != json_of(empty)) out_[key] = std::move(json);
   }
   /// A value that files of earlier versions lack.
   template <class T>
@@ -140,61 +164,29 @@ Json json_of(const std::map<std::string, T>& map) {
 // ---- reading
 
 /// Reads what Longhand has written: throws exceptions of the JSON library, or DataError, for anything else.
-struct Strict {
-  static const Json* find(const Json& from, const char* key, bool optional) {
-    return optional && !from.contains(key) ? nullptr : &from.at(key);
-  }
-  static void read(const Json& from, int64_t& to) { to = integer_in(from); }
-  static void read(const Json& from, int& to) { to = static_cast<int>(integer_in(from)); }
-  static void read(const Json& from, Cell& to);
-  static void read(const Json& from, std::set<std::pair<size_t, size_t>>& to) {
-    for (const Json& each : from) to.emplace(integer_in(each.at(0)), integer_in(each.at(1)));
-  }
-  static void read(const Json& from, std::vector<std::string>& to) { from.get_to(to); }
-  template <class T>
-  static void read(const Json& from, T& to);
-  template <class T>
-  requires(!ReadsItself<std::vector<T>>) static void read(const Json& from, std::vector<T>& to) {
-    for (const Json& each : from) read(each, to.emplace_back());
-  }
+struct Strict {};
+/// Reads what may be of another version, or edited: leaves what is missing or of another type as it is.
+struct Lenient {};
+
+template <class T>
+concept List = requires(T& list) {
+  list.emplace_back();
+};
+template <class T>
+concept Map = requires {
+  typename T::mapped_type;
 };
 
-/// Reads what may be of another version, or edited: leaves what is missing or of another type as it is.
-struct Lenient {
-  static const Json* find(const Json& from, const char* key, bool) {
-    const auto found = from.find(key);
-    return found == from.end() ? nullptr : &*found;
-  }
-  static void read(const Json& from, std::string& to) {
-    if (from.is_string()) from.get_to(to);
-  }
-  static void read(const Json& from, bool& to) {
-    if (from.is_boolean()) from.get_to(to);
-  }
-  static void read(const Json& from, double& to) { to = number_in(from).value_or(to); }
-  template <std::integral T>
-  static void read(const Json& from, T& to) {
-    if (from.is_number_integer()) from.get_to(to);
-  }
-  template <HasFields T>
-  static void read(const Json& from, T& to);
-  template <class T>
-  static void read(const Json& from, std::vector<T>& to) {
-    if (!from.is_array()) return;
-    for (const Json& each : from)
-      if (HasFields<T> ? each.is_object() : each.is_string()) read(each, to.emplace_back());
-  }
-  static void read(const Json& from, std::map<std::string, double>& to) {
-    if (!from.is_object()) return;
-    for (const auto& [key, value] : from.items())
-      to[key] = number_in(value).value_or(std::numeric_limits<double>::quiet_NaN());
-  }
-  static void read(const Json& from, std::map<std::string, std::string>& to) {
-    if (!from.is_object()) return;
-    for (const auto& [key, value] : from.items())
-      if (value.is_string()) value.get_to(to[key]);
-  }
-};
+/// Whether a value has the type of T.
+template <class T>
+bool fits(const Json& from) {
+  if constexpr (std::same_as<T, std::string>) return from.is_string();
+  if constexpr (std::same_as<T, bool>) return from.is_boolean();
+  if constexpr (std::same_as<T, double>) return number_in(from).has_value();
+  if constexpr (std::integral<T>) return from.is_number_integer();
+  if constexpr (List<T>) return from.is_array();
+  return from.is_object();
+}
 
 template <class How>
 class JsonReader {
@@ -203,77 +195,90 @@ class JsonReader {
 
   explicit JsonReader(const Json& from) : from_(from) {}
 
+  static void read(const Json& from, auto& to) {
+    using T = std::remove_reference_t<decltype(to)>;
+    if (!strict && !fits<T>(from)) return;
+    if constexpr (HasFields<T>) {
+      JsonReader reader(from);
+      fields(to, reader);
+    } else if constexpr (ReadsItself<T>) {
+      read_value(from, to);
+    } else if constexpr (List<T>) {
+      for (const Json& each : from.get_ref<const Json::array_t&>())
+        if (strict || fits<typename T::value_type>(each)) read(each, to.emplace_back());
+    } else if constexpr (Map<T>) {
+      for (const auto& [key, value] : from.items())
+        if constexpr (std::same_as<typename T::mapped_type, double>)
+          to[key] = number_or_nan(&value);
+        else if (strict || fits<typename T::mapped_type>(value))
+          read(value, to[key]);
+    } else if constexpr (std::integral<T> && !std::same_as<T, bool>) {
+      to = static_cast<T>(integer_in(from));
+    } else if constexpr (std::same_as<T, double> && !strict) {
+      to = *number_in(from);
+    } else {
+      from.get_to(to);
+    }
+  }
+
   template <class T>
   void operator()(const char* key, T& value, double = 0) {
-    read(key, value, false);
+    read_member(key, value, false);
   }
   template <class T>
   void number(const char* key, T& value, double = 0) {
-    const Json* const found = How::find(from_, key, false);
-    value = (found ? number_in(*found) : std::nullopt)
-                .value_or(std::numeric_limits<double>::quiet_NaN());
+    value = number_or_nan(find(key, false));
   }
   template <class T>
   void filled(const char* key, T& value, const std::type_identity_t<T>& = {}) {
-    read(key, value, true);
+    read_member(key, value, true);
   }
   template <class T>
   void added(const char* key, T& value) {
-    read(key, value, true);
+    read_member(key, value, true);
   }
   template <class T>
   void derived(const char*, const T&) {}
   bool when(bool) const { return true; }
   template <class F>
   void object(const char* key, bool, F fill) {
-    const Json* const found = How::find(from_, key, true);
+    const Json* const found = find(key, true);
     if (!found || !found->is_object()) return;
     JsonReader inner(*found);
     fill(inner);
   }
 
  private:
-  template <class T>
-  void read(const char* key, T& value, bool optional) {
-    if (const Json* const found = How::find(from_, key, optional)) How::read(*found, value);
+  static constexpr bool strict = std::same_as<How, Strict>;
+
+  static double number_or_nan(const Json* value) {
+    return (value ? number_in(*value) : std::nullopt)
+        .value_or(std::numeric_limits<double>::quiet_NaN());
+  }
+
+  const Json* find(const char* key, bool optional) const {
+    if (strict && !optional) return &from_.at(key);
+    const auto found = from_.find(key);
+    return found == from_.end() ? nullptr : &*found;
   }
   template <class T>
-  void read(const char* key, std::optional<T>& value, bool) {
-    const Json* const found = How::find(from_, key, true);
-    if (!found) return;
-    if constexpr (std::same_as<T, double>) {
-      value = number_in(*found);
-    } else if (found->is_object()) {
-      How::read(*found, value.emplace());
-    }
+  void read_member(const char* key, T& value, bool optional) {
+    if (const Json* const found = find(key, optional)) read(*found, value);
+  }
+  template <class T>
+  void read_member(const char* key, std::optional<T>& value, bool) {
+    if (const Json* const found = find(key, true); found && fits<T>(*found))
+      read(*found, value.emplace());
   }
 
   const Json& from_;
 };
 
-template <class T>
-void Strict::read(const Json& from, T& to) {
-  if constexpr (HasFields<T>) {
-    JsonReader<Strict> reader(from);
-    fields(to, reader);
-  } else if constexpr (ReadsItself<T>) {
-    read_value(from, to);
-  } else {
-    from.get_to(to);
-  }
-}
-
-template <HasFields T>
-void Lenient::read(const Json& from, T& to) {
-  JsonReader<Lenient> reader(from);
-  fields(to, reader);
-}
-
 /// Reads a struct in one of these ways.
 template <class How, class T>
 T read_json(const Json& from) {
   T out{};
-  How::read(from, out);
+  JsonReader<How>::read(from, out);
   return out;
 }
 

@@ -1,18 +1,20 @@
 #include "longhand/train/results/table.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <ctime>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <numeric>
 
 #include "longhand/core/error.h"
 #include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
 #include "longhand/train/results/codec.h"
+#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 
@@ -23,7 +25,7 @@ Json json_of(const Cell& cell) {
   return nullptr;
 }
 
-void Strict::read(const Json& from, Cell& to) {
+void read_value(const Json& from, Cell& to) {
   if (from.is_null())
     to = {};
   else if (from.is_number_integer())
@@ -34,28 +36,8 @@ void Strict::read(const Json& from, Cell& to) {
     to = from.get<std::string>();
 }
 
-void fields(Is<Column> auto& c, auto& f) {
-  f("name", c.name);
-  if (std::string shown = c.heading.empty() ? c.name : c.heading; f.writes)
-    f("heading", shown);
-  else
-    f("heading", c.heading);
-  f("digits", c.digits);
-}
-
-void fields(Is<Chart> auto& c, auto& f) {
-  f("title", c.title);
-  f("x", c.x);
-  f("y", c.y);
-  f("series", c.series);
-  f("low", c.low);
-  f("high", c.high);
-  f("log_x", c.log_x);
-  f("log_y", c.log_y);
-  f("bars", c.bars);
-  f.added("theory", c.theory);
-  f.added("colour", c.colour);
-  f.added("end", c.end);
+void read_value(const Json& from, std::set<std::pair<size_t, size_t>>& to) {
+  for (const Json& each : from) to.emplace(integer_in(each.at(0)), integer_in(each.at(1)));
 }
 
 void fields(Is<Table> auto& t, auto& f) {
@@ -86,23 +68,19 @@ void fields(Is<Results> auto& r, auto& f) {
 
 namespace {
 
-const std::string& heading(const Column& column) {
-  return column.heading.empty() ? column.name : column.heading;
-}
-
-/// A cell as text, with its mark.
-std::string shown(const Table& table, size_t row, size_t column) {
-  std::string text = to_text(table.rows[row][column], table.columns[column].digits);
-  return table.marked.contains({row, column}) ? text + "*" : text;
-}
-
-/// Columns without text are aligned to the right.
-std::vector<bool> numeric_columns(const Table& table) {
-  std::vector<bool> numeric(table.columns.size(), true);
-  for (const auto& row : table.rows)
-    for (size_t i = 0; i < row.size(); ++i)
-      if (std::holds_alternative<std::string>(row[i])) numeric[i] = false;
-  return numeric;
+/// Rows of texts: the headings, and the cells as they are shown, with their marks.
+using Texts = std::vector<std::vector<std::string>>;
+Texts texts_of(const Table& table,
+               const std::function<std::string(const std::string&)>& escaped = std::identity()) {
+  Texts out(1 + table.rows.size());
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    const Column& column = table.columns[i];
+    out[0].push_back(escaped(column.shown()));
+    for (size_t r = 0; r < table.rows.size(); ++r)
+      out[r + 1].push_back(escaped(to_text(table.rows[r][i], column.digits) +
+                                   (table.marked.contains({r, i}) ? "*" : "")));
+  }
+  return out;
 }
 
 /// All digits: reading the text gives the same value.
@@ -144,12 +122,27 @@ std::string digest_of(const Json& value) { return data::text_digest(dump(value))
 
 }  // namespace
 
-size_t Table::column(std::string_view column_name) const {
-  const auto found = std::find_if(columns.begin(), columns.end(),
-                                  [&](const Column& c) { return c.name == column_name; });
-  longhand::check<Error>(found != columns.end(), "table ", name, ": there is no column \"",
-                         column_name, "\"");
+Cell known(std::optional<double> value) {
+  return value && !std::isnan(*value) ? Cell{*value} : Cell{};
+}
+
+std::optional<double> number_in(const Cell& cell) {
+  if (const auto* const integer = std::get_if<int64_t>(&cell)) return static_cast<double>(*integer);
+  if (const auto* const number = std::get_if<double>(&cell)) return *number;
+  return std::nullopt;
+}
+
+std::optional<size_t> Table::find(std::string_view column_name) const {
+  const auto found = std::ranges::find(columns, column_name, &Column::name);
+  if (found == columns.end()) return std::nullopt;
   return static_cast<size_t>(found - columns.begin());
+}
+
+size_t Table::column(std::string_view column_name) const {
+  const std::optional<size_t> found = find(column_name);
+  longhand::check<Error>(found.has_value(), "table ", name, ": there is no column \"", column_name,
+                         "\"");
+  return *found;
 }
 
 void Table::check() const {
@@ -171,24 +164,13 @@ void Table::check() const {
                            ": there is no cell ", row, ", ", column, " to mark");
 }
 
-namespace {
-
-/// The table with some of its columns, without charts.
-Table with_columns(const Table& table, const std::vector<size_t>& kept) {
-  Table out{table.name, table.title, table.note, {}};
-  out.mark = table.mark;
-  out.rows.resize(table.rows.size());
-  for (size_t to = 0; to < kept.size(); ++to) {
-    out.columns.push_back(table.columns[kept[to]]);
-    for (size_t r = 0; r < table.rows.size(); ++r) {
-      out.rows[r].push_back(table.rows[r][kept[to]]);
-      if (table.marked.contains({r, kept[to]})) out.marked.insert({r, to});
-    }
-  }
-  return out;
+std::vector<bool> numeric_columns(const Table& table) {
+  std::vector<bool> numeric(table.columns.size(), true);
+  for (const auto& row : table.rows)
+    for (size_t i = 0; i < row.size(); ++i)
+      if (std::holds_alternative<std::string>(row[i])) numeric[i] = false;
+  return numeric;
 }
-
-}  // namespace
 
 std::string without_interval(const std::vector<double>& accuracies) {
   const std::optional<Estimate> found = solved(accuracies);
@@ -206,37 +188,76 @@ void add_estimate(std::vector<Column>& columns, const std::string& name,
 }
 
 void add_estimate(std::vector<Cell>& row, const Estimate& estimate) {
-  if (estimate.count == 0) return add_nothing(row);
-  row.emplace_back(estimate.mean);
-  for (const double end : {estimate.low, estimate.high}) {
-    row.emplace_back();
-    if (!std::isnan(end)) row.back() = end;
-  }
+  row.push_back(estimate.count == 0 ? Cell{} : Cell{estimate.mean});
+  for (const double end : {estimate.low, estimate.high})
+    row.push_back(estimate.count == 0 ? Cell{} : known(end));
 }
 
-void add_nothing(std::vector<Cell>& row) { row.insert(row.end(), 3, Cell()); }
+RowField::RowField(std::vector<Column> several, std::vector<Cell> their_cells)
+    : columns(std::move(several)), cells(std::move(their_cells)) {}
+
+RowField::RowField(std::string name, Cell cell, std::string heading, int digits) {
+  columns.push_back({std::move(name), std::move(heading), digits});
+  cells.push_back(std::move(cell));
+}
+
+RowField::RowField(const std::string& name, const Estimate& estimate, const std::string& heading) {
+  add_estimate(columns, name, heading);
+  add_estimate(cells, estimate);
+}
+
+void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowField> fields) {
+  for (const RowField& field : fields) {
+    if (table.rows.empty())
+      table.columns.insert(table.columns.end(), field.columns.begin(), field.columns.end());
+    first.insert(first.end(), field.cells.begin(), field.cells.end());
+  }
+  table.rows.push_back(std::move(first));
+}
+
+void add_chart(Table& table, std::string title, const std::string& x, const std::string& y,
+               std::vector<std::string> series, bool log_x, bool log_y) {
+  const bool has_interval = table.find(y + "_low").has_value();
+  table.charts.push_back({.title = std::move(title),
+                          .x = x,
+                          .y = y,
+                          .series = std::move(series),
+                          .low = has_interval ? y + "_low" : "",
+                          .high = has_interval ? y + "_high" : "",
+                          .log_x = log_x,
+                          .log_y = log_y});
+}
+
+Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
+  Table out{table.name, table.title, table.note, {}};
+  out.mark = table.mark;
+  out.rows.resize(table.rows.size());
+  for (size_t i = 0; i < table.columns.size(); ++i) {
+    if (omit(i)) continue;
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      out.rows[r].push_back(table.rows[r][i]);
+      if (table.marked.contains({r, i})) out.marked.insert({r, out.columns.size()});
+    }
+    out.columns.push_back(table.columns[i]);
+  }
+  return out;
+}
 
 Table with_intervals(const Table& table) {
-  std::map<std::string, size_t> index;
-  for (size_t i = 0; i < table.columns.size(); ++i) index[table.columns[i].name] = i;
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < table.columns.size(); ++i) {
+  Table out = without_columns(table, [&](size_t i) {
     const std::string& name = table.columns[i].name;
     const bool is_end = name.ends_with("_low") || name.ends_with("_high");
-    if (!is_end || !index.contains(name.substr(0, name.rfind('_')))) kept.push_back(i);
-  }
-  Table out = with_columns(table, kept);
-  for (size_t to = 0; to < kept.size(); ++to) {
+    return is_end && table.find(name.substr(0, name.rfind('_')));
+  });
+  for (size_t to = 0; to < out.columns.size(); ++to) {
     const std::string& name = out.columns[to].name;
-    const auto low = index.find(name + "_low"), high = index.find(name + "_high");
-    if (low == index.end() || high == index.end()) continue;
+    const auto low = table.find(name + "_low"), high = table.find(name + "_high");
+    if (!low || !high) continue;
     for (size_t r = 0; r < table.rows.size(); ++r) {
-      const auto& row = table.rows[r];
       Cell& cell = out.rows[r][to];
       if (std::holds_alternative<std::monostate>(cell)) continue;
-      const auto *mean = std::get_if<double>(&row[kept[to]]),
-                 *from = std::get_if<double>(&row[low->second]),
-                 *end = std::get_if<double>(&row[high->second]);
+      const auto mean = number_in(cell), from = number_in(table.rows[r][*low]),
+                 end = number_in(table.rows[r][*high]);
       const std::string text = to_text(cell, 3);
       cell = text;
       if (!mean || !from || !end) continue;
@@ -249,13 +270,6 @@ Table with_intervals(const Table& table) {
     }
   }
   return out;
-}
-
-Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
-  std::vector<size_t> kept;
-  for (size_t i = 0; i < table.columns.size(); ++i)
-    if (!omit(i)) kept.push_back(i);
-  return with_columns(table, kept);
 }
 
 Table without_empty_columns(const Table& table) {
@@ -277,20 +291,16 @@ std::string to_text(const Cell& cell, int digits) {
   return fmt::format("{:.{}g}", *number, digits);
 }
 
-std::string with_commas(int64_t value) {
-  const std::string digits = std::to_string(value);
-  std::string out;
-  for (size_t i = 0; i < digits.size(); ++i) {
-    out += digits[i];
-    const size_t left = digits.size() - 1 - i;
-    if (left > 0 && left % 3 == 0 && digits[i] != '-') out += ',';
-  }
-  return out;
+std::string grouped(std::string digits, std::string_view separator) {
+  const size_t sign = digits.starts_with('-') ? 1 : 0;
+  for (size_t at = digits.size() - 3; at > sign && at < digits.size(); at -= 3)
+    digits.insert(at, separator);
+  return digits;
 }
 
-namespace {
+std::string with_commas(int64_t value) { return grouped(std::to_string(value), ","); }
 
-using Texts = std::vector<std::vector<std::string>>;  // rows of cells
+namespace {
 
 /// The width that a column needs: of its widest cell, or of the longest word of its heading, which may
 /// be broken between words.
@@ -307,9 +317,7 @@ size_t needed_width(const Texts& texts, size_t column) {
 }
 
 size_t total_width(const std::vector<size_t>& widths) {
-  size_t total = 0;
-  for (const size_t each : widths) total += each + 2;
-  return total - 2;
+  return std::accumulate(widths.begin(), widths.end(), 2 * (widths.size() - 1));
 }
 
 /// Some columns as lines, in which cells wider than their column are broken.
@@ -346,12 +354,7 @@ std::string to_text(const Table& table, size_t width) {
   if (table.columns.empty()) return "";
   const std::vector<bool> numeric = numeric_columns(table);
   const size_t count = table.columns.size();
-  Texts texts(1);
-  for (const Column& column : table.columns) texts[0].push_back(heading(column));
-  for (size_t r = 0; r < table.rows.size(); ++r) {
-    auto& row = texts.emplace_back();
-    for (size_t i = 0; i < count; ++i) row.push_back(shown(table, r, i));
-  }
+  const Texts texts = texts_of(table);
   std::vector<size_t> widths(count, 0);
   for (const auto& row : texts)
     for (size_t i = 0; i < count; ++i) widths[i] = std::max(widths[i], width_of(row[i]));
@@ -393,19 +396,14 @@ std::string to_text(const Table& table, size_t width) {
 }
 
 std::string to_markdown(const Table& table) {
-  const std::vector<bool> numeric = numeric_columns(table);
-  std::string out = "|", rule = "|";
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    out += fmt::format(" {} |", replaced(heading(table.columns[i]), '|', "\\|"));
-    rule += numeric[i] ? " ---: |" : " --- |";
-  }
-  out += "\n" + rule + "\n";
-  for (size_t r = 0; r < table.rows.size(); ++r) {
-    out += "|";
-    for (size_t i = 0; i < table.columns.size(); ++i)
-      out += fmt::format(" {} |", replaced(replaced(shown(table, r, i), '|', "\\|"), '*', "\\*"));
-    out += "\n";
-  }
+  const Texts texts = texts_of(table, [](const std::string& text) {
+    return replaced(replaced(text, '|', "\\|"), '*', "\\*");
+  });
+  std::string rule = "|";
+  for (const bool numeric : numeric_columns(table)) rule += numeric ? " ---: |" : " --- |";
+  std::string out;
+  for (size_t r = 0; r < texts.size(); ++r)
+    out += fmt::format("| {} |\n{}", fmt::join(texts[r], " | "), r == 0 ? rule + "\n" : "");
   if (!table.marked.empty()) out += "\n\\* " + table.mark + "\n";
   return out;
 }
@@ -414,14 +412,9 @@ std::string to_latex(const Table& table) {
   std::string out = "\\begin{tabular}{";
   for (const bool numeric : numeric_columns(table)) out += numeric ? "r" : "l";
   out += "}\n\\toprule\n";
-  const auto line = [&](const auto& text_of) {
-    for (size_t i = 0; i < table.columns.size(); ++i)
-      out.append(i == 0 ? "" : " & ").append(latex(text_of(i)));
-    out += " \\\\\n";
-  };
-  line([&](size_t i) { return heading(table.columns[i]); });
-  out += "\\midrule\n";
-  for (size_t r = 0; r < table.rows.size(); ++r) line([&](size_t i) { return shown(table, r, i); });
+  const Texts texts = texts_of(table, latex);
+  for (size_t r = 0; r < texts.size(); ++r)
+    out += fmt::format("{} \\\\\n{}", fmt::join(texts[r], " & "), r == 0 ? "\\midrule\n" : "");
   out += "\\bottomrule\n";
   if (!table.marked.empty())
     out += fmt::format("\\multicolumn{{{}}}{{l}}{{* {}}} \\\\\n", table.columns.size(),
@@ -433,19 +426,20 @@ std::string to_csv(const Table& table) {
   std::set<size_t> with_marks;
   for (const auto& [row, column] : table.marked) with_marks.insert(column);
   std::string out;
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    const std::string& name = table.columns[i].name;
-    out.append(i == 0 ? "" : ",").append(csv_field(name));
-    if (with_marks.contains(i)) out.append(",").append(csv_field(name + "_mark"));
-  }
-  out += "\r\n";
-  for (size_t r = 0; r < table.rows.size(); ++r) {
+  const auto line = [&](const auto& text_of, const auto& mark_of) {
     for (size_t i = 0; i < table.columns.size(); ++i) {
-      out.append(i == 0 ? "" : ",").append(csv_field(exact(table.rows[r][i])));
-      if (with_marks.contains(i)) out.append(table.marked.contains({r, i}) ? ",*" : ",");
+      out.append(i == 0 ? "" : ",").append(csv_field(text_of(i)));
+      if (with_marks.contains(i)) out.append(",").append(csv_field(mark_of(i)));
     }
     out += "\r\n";
-  }
+  };
+  line([&](size_t i) { return table.columns[i].name; },
+       [&](size_t i) { return table.columns[i].name + "_mark"; });
+  for (size_t r = 0; r < table.rows.size(); ++r)
+    line([&](size_t i) { return exact(table.rows[r][i]); },
+         [&](size_t i) {
+           return table.marked.contains({r, i}) ? "*" : "";
+         });
   return out;
 }
 
@@ -464,19 +458,13 @@ std::string to_format(std::string_view format, const Table& all, const Table& re
 }
 
 const Table& Results::table(std::string_view name) const {
-  const auto found =
-      std::find_if(tables.begin(), tables.end(), [&](const Table& t) { return t.name == name; });
+  const auto found = std::ranges::find(tables, name, &Table::name);
   longhand::check<Error>(found != tables.end(), kind, ": there is no table \"", name, "\"");
   return *found;
 }
 
 std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc{};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
 }
 
 std::string to_json(const Results& results) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -17,10 +18,17 @@ namespace longhand::train {
 /// A value of a table; monostate: not available.
 using Cell = std::variant<std::monostate, int64_t, double, std::string>;
 
+/// A number; not available if it is NaN or unknown.
+Cell known(std::optional<double> value);
+/// The number in a cell; nothing for text, and if it is not available.
+std::optional<double> number_in(const Cell& cell);
+
 struct Column {
   std::string name;     // in snake_case, unique within its table
   std::string heading;  // with its unit: "peak memory (MiB)"; empty: the name
   int digits = 4;       // significant digits of numbers shown; CSV and JSON hold all of them
+
+  const std::string& shown() const { return heading.empty() ? name : heading; }
 };
 
 /// How a report draws a table: y against x, one curve for each value of the columns `series`.
@@ -57,22 +65,22 @@ struct Table {
 
   /// The index of a column. Throws Error if there is none of this name.
   size_t column(std::string_view column_name) const;
+  /// The same; nothing if there is none.
+  std::optional<size_t> find(std::string_view column_name) const;
   /// Throws Error, naming the table, unless rows have one cell per column, the charts name columns
   /// and marks are of cells.
   void check() const;
 };
 
-/// Columns for an estimate, NAME, NAME_low and NAME_high, and their cells. An interval that is not
-/// known is not available, nor is an estimate without values.
 /// What is said of accuracies of several seeds whose mean has no interval: "2 of 3 seeds solved it, 95 %: 0.21
 /// to 0.94", or "3 seeds, all equal".
 std::string without_interval(const std::vector<double>& accuracies);
 
+/// Columns for an estimate, NAME, NAME_low and NAME_high, and their cells. An interval that is not
+/// known is not available, nor is an estimate without values.
 void add_estimate(std::vector<Column>& columns, const std::string& name,
                   const std::string& heading);
 void add_estimate(std::vector<Cell>& row, const Estimate& estimate);
-/// The cells of an estimate that is not available.
-void add_nothing(std::vector<Cell>& row);
 
 /// A table for readers, without charts: an estimate is one column, "0.5 ±0.1", or "0.99 (0.95 to 1)"
 /// where its interval is not symmetric.
@@ -82,9 +90,14 @@ Table without_columns(const Table& table, const std::function<bool(size_t)>& omi
 /// The same without columns that have no value, or only empty text.
 Table without_empty_columns(const Table& table);
 
+/// By column, whether it holds no text, and is aligned to the right.
+std::vector<bool> numeric_columns(const Table& table);
+
 /// A value as it is shown: `digits` significant digits, "-" if not available, "NaN".
 std::string to_text(const Cell& cell, int digits = 4);
 
+/// The text of an integer with a separator between groups of three digits.
+std::string grouped(std::string digits, std::string_view separator);
 /// "12,345,678"
 std::string with_commas(int64_t value);
 

@@ -26,7 +26,7 @@
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/forecast.h"
 #include "longhand/train/lab/cell.h"
-#include "longhand/train/lab/drop_in_grid.h"
+#include "longhand/train/lab/drop_in.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/lab/reader.h"
 #include "longhand/train/lab/sweep.h"

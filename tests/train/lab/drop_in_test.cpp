@@ -6,7 +6,6 @@
 #include "longhand/core/parallel.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/evaluate/ensemble.h"
-#include "longhand/train/lab/drop_in_grid.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/run/run.h"
 #include "longhand/train/transfer/load_weights.h"

@@ -85,7 +85,7 @@ struct SweepOnDisk {
     write_text(folder / "log.txt", "finished after 100 steps\n");
     if (final)
       write_test(folder, concat_message("{\"loss\": 0.5, \"accuracy\": ", accuracy / 2, "}\n"));
-    CellRecord said = new_record(sweep, grid.variants[variant], trial, cell, final);
+    CellRecord said = new_record(sweep, grid, {variant, trial, 0, final, &cell});
     said.status = final ? CellStatus::finished : CellStatus::trained;
     said.attempts = 1;
     write_record(folder, said);
@@ -344,7 +344,7 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
   // An earlier attempt that was interrupted.
   const fs::path first = folder.directory(only.search[0][0]);
   fs::create_directories(first);
-  CellRecord before = new_record(folder.sweep, only, 0, only.search[0][0], false);
+  CellRecord before = new_record(folder.sweep, folder.grid, {0, 0, 0, false, &only.search[0][0]});
   before.status = CellStatus::interrupted;
   before.attempts = 1;
   before.seconds = 1000;

@@ -4,7 +4,7 @@
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/lab/drop_in.h"
-#include "longhand/train/lab/drop_in_grid.h"
+#include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::train {
