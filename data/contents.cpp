@@ -15,8 +15,7 @@ Contents contents_of(const Dataset& dataset) {
   std::unordered_map<int32_t, int64_t> classes;
   ContentHasher hasher;
   for (int64_t first = 0; first < out.examples; first += round) {
-    const Batch batch =
-        dataset.collate(indices_from(first, std::min(first + round, out.examples)));
+    const Batch batch = dataset.collate(indices_from(first, std::min(first + round, out.examples)));
     hasher.add(batch);
     for (const auto& [tokens, targets] : examples_of(batch)) {
       lengths.push_back(std::ssize(tokens));

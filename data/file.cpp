@@ -100,8 +100,8 @@ void sync_directory(const fs::path& directory) {
 
 // Reads bytes from `begin` on, at least one except at the end; throws DataError that names `path`.
 size_t read_some(int fd, const fs::path& path, uint64_t begin, std::span<std::byte> to) {
-  const ssize_t count = retrying(
-      [&] { return ::pread(fd, to.data(), to.size(), static_cast<off_t>(begin)); });
+  const ssize_t count =
+      retrying([&] { return ::pread(fd, to.data(), to.size(), static_cast<off_t>(begin)); });
   if (count < 0) fail(path, "cannot read the file", errno);
   return static_cast<size_t>(count);
 }

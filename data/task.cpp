@@ -132,10 +132,9 @@ Batch blank_batch(const Dataset& dataset, std::span<const int64_t> indices, bool
   const auto [shortest, longest] = std::minmax_element(lengths.begin(), lengths.end());
   const int64_t width = count > 0 ? *longest : 0;
   const bool padded = count > 0 && *shortest < *longest;
-  return {
-      Tensor::zeros({count, width}, DType::i32),
-      Tensor::full(per_token ? Shape{count, width} : Shape{count}, ignore_index, DType::i32),
-      padded ? Tensor::from(lengths, {count}) : Tensor()};
+  return {Tensor::zeros({count, width}, DType::i32),
+          Tensor::full(per_token ? Shape{count, width} : Shape{count}, ignore_index, DType::i32),
+          padded ? Tensor::from(lengths, {count}) : Tensor()};
 }
 
 std::string Dataset::fingerprint() const { return content_hash(*this); }

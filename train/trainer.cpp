@@ -248,8 +248,7 @@ bool Trainer::evaluate_now() {
 std::optional<Stopped> Trainer::ended() const {
   if (evaluation_due()) return std::nullopt;
   if (state_.step >= options_.steps) return Stopped::finished;
-  const bool patient =
-      options_.patience <= 0 || state_.evaluations_since_best < options_.patience;
+  const bool patient = options_.patience <= 0 || state_.evaluations_since_best < options_.patience;
   const bool accurate = options_.target_accuracy > 0 && state_.evaluated_step > 0 &&
                         state_.last_accuracy >= options_.target_accuracy;
   return patient && !accurate ? std::nullopt : std::optional(Stopped::early);

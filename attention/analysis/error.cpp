@@ -152,7 +152,7 @@ struct Samples : Errors<Values> {
 };
 
 template <class T>
-constexpr T Errors<T>::* members[] = {
+constexpr T Errors<T>::*members[] = {
     &Errors<T>::output, &Errors<T>::weights,      &Errors<T>::dq,       &Errors<T>::dk,
     &Errors<T>::dv,     &Errors<T>::bias_squared, &Errors<T>::variance, &Errors<T>::svd_floor};
 

@@ -46,8 +46,8 @@ class Rows {
     int64_t begin = 0;
     for (size_t i = 0; i < parts_.size(); ++i) {
       const int64_t end = begin + flat_[i].size(-1);
-      out.push_back(reshape(slice(y, 2, begin, end),
-                            with_front({y.size(0), y.size(1)}, parts_[i], first_)));
+      out.push_back(
+          reshape(slice(y, 2, begin, end), with_front({y.size(0), y.size(1)}, parts_[i], first_)));
       begin = end;
     }
     return out;

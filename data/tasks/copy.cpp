@@ -82,8 +82,8 @@ TaskSpec register_copy() {
 
 TaskSpec register_selective_copy() {
   return make_spec<CopyOptions>(
-      "symbols scattered among blanks, to be written in order after a delimiter", info_of,
-      make, CopyOptions{.length = {256}, .count = {16}, .symbols = 16, .scattered = true});
+      "symbols scattered among blanks, to be written in order after a delimiter", info_of, make,
+      CopyOptions{.length = {256}, .count = {16}, .symbols = 16, .scattered = true});
 }
 
 }  // namespace longhand::data

@@ -159,8 +159,7 @@ size_t segments_of(const std::vector<std::vector<int64_t>>& lists, const Mixture
 }
 
 void require_one_or_each(
-    OptionVisitor& v,
-    const std::vector<std::pair<const char*, const std::vector<int64_t>&>>& lists,
+    OptionVisitor& v, const std::vector<std::pair<const char*, const std::vector<int64_t>&>>& lists,
     const MixtureSizes& sizes) {
   size_t segments = segments_of({}, sizes);
   for (const auto& [name, values] : lists) segments = std::max(segments, values.size());

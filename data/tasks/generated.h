@@ -57,8 +57,7 @@ size_t segments_of(const std::vector<std::vector<int64_t>>& lists, const Mixture
 /// Requires that each of the lists, options of these names, and the sizes have one value, or one for each
 /// segment.
 void require_one_or_each(
-    OptionVisitor& v,
-    const std::vector<std::pair<const char*, const std::vector<int64_t>&>>& lists,
+    OptionVisitor& v, const std::vector<std::pair<const char*, const std::vector<int64_t>&>>& lists,
     const MixtureSizes& sizes);
 
 /// The options of a task whose segments differ in their lengths alone.

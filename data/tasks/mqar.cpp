@@ -262,8 +262,7 @@ TaskSpec register_mqar_stacked() {
 TaskSpec register_mqar_overwrite() {
   return make_spec<RecallOptions>(
       "associative recall of the latest values: keys are written again with new values", info_of,
-      make,
-      RecallOptions{.overwrites = {4}, .groups = 2, .kind = RecallOptions::Kind::overwrite});
+      make, RecallOptions{.overwrites = {4}, .groups = 2, .kind = RecallOptions::Kind::overwrite});
 }
 
 }  // namespace longhand::data

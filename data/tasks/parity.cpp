@@ -25,10 +25,7 @@ struct ParityOptions : MixtureOfLengths {
 };
 
 std::optional<TaskInfo> info_of(const ParityOptions& o) {
-  return TaskInfo{.vocabulary = 2,
-                  .classes = 2,
-                  .per_token = true,
-                  .max_length = o.max_length()};
+  return TaskInfo{.vocabulary = 2, .classes = 2, .per_token = true, .max_length = o.max_length()};
 }
 
 Task make(const ParityOptions& o, uint64_t seed, const Splits&) {

@@ -82,9 +82,9 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
                {"negative", s.negative, "negative", 3}});
       if (s.largest > sharpest) {
         sharpest = s.largest;
-        summary = fmt::format(
-            "Layer {}, head {} attends most sharply: {} of its weight is on one key.", layer.layer,
-            h, to_text(s.largest, 3));
+        summary =
+            fmt::format("Layer {}, head {} attends most sharply: {} of its weight is on one key.",
+                        layer.layer, h, to_text(s.largest, 3));
       }
       const Tensor small = analysis::pooled_map(map, a.size);
       for (int64_t i = 0; i < small.size(0); ++i)

@@ -186,8 +186,7 @@ std::string summary_of(const std::vector<Found>& all) {
   for (const Found& each : all) {
     if (each.variant == "uniform")
       best = nullptr, uniform = &each;
-    else if (each.variant != "svd" &&
-             (!best || each.error.output.mean < best->error.output.mean))
+    else if (each.variant != "svd" && (!best || each.error.output.mean < best->error.output.mean))
       best = &each;
   }
   if (!best || !uniform) return "";

@@ -235,8 +235,8 @@ void look_at(const data::Dataset& dataset, MemoryRequest& request) {
   const data::Batch batch = dataset.collate(indices);
   request.padded = batch.lengths.defined();
   if (batch.targets.rank() != 2) return;
-  request.counted = number(count_targets(batch.targets)) /
-                    number(std::max<int64_t>(1, batch.targets.numel()));
+  request.counted =
+      number(count_targets(batch.targets)) / number(std::max<int64_t>(1, batch.targets.numel()));
 }
 
 }  // namespace
@@ -248,8 +248,8 @@ double MemoryEstimate::total() const {
 }
 
 int64_t MemoryRequest::micro_batches(int64_t data_ranks) const {
-  return std::min(train.loading.batch_size,
-                  std::max(train.trainer.step.shards, data_ranks) * train.trainer.step.micro_batches);
+  return std::min(train.loading.batch_size, std::max(train.trainer.step.shards, data_ranks) *
+                                                train.trainer.step.micro_batches);
 }
 
 int64_t MemoryRequest::micro_batch_size(int64_t data_ranks) const {

@@ -143,8 +143,8 @@ class Excess {
     std::vector<std::string> list;
     for (const Knob& knob : knobs())
       if (knob.most > 0 && list.size() < 3)
-        list.push_back(concat_message("at most ", knob.name,
-                                      count_text(number(rounded(knob.most))), knob.unit));
+        list.push_back(concat_message("at most ", knob.name, count_text(number(rounded(knob.most))),
+                                      knob.unit));
     if (const std::string parts = micro_batches(); !parts.empty())
       list.insert(list.begin() + std::min<std::ptrdiff_t>(1, std::ssize(list)), parts);
     MemoryRequest other = request_;
@@ -262,10 +262,11 @@ class Excess {
       const int64_t most = largest(1, size, [&](int64_t n) { return fits(of_size(n)); });
       if (most == 0) continue;
       const TrainerOptions options = of_size(most).train.trainer;
-      return concat_message("train.micro_batches = ", count_text(number(options.step.micro_batches)),
-                            with_evaluation ? " with train.eval_batch_size = " +
-                                                  count_text(number(options.eval_batch_size))
-                                            : "");
+      return concat_message(
+          "train.micro_batches = ", count_text(number(options.step.micro_batches)),
+          with_evaluation
+              ? " with train.eval_batch_size = " + count_text(number(options.eval_batch_size))
+              : "");
     }
     return {};
   }

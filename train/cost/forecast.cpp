@@ -261,8 +261,7 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
     const double exposed = std::max(out.gradients / buckets, pass / buckets + out.gradients - pass);
     if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
     // What else is summed, and whether any rank stops or saves.
-    out.gradients +=
-        sent(small).seconds + 2 * r.network.seconds(Collective::sum, split.ranks(), 8);
+    out.gradients += sent(small).seconds + 2 * r.network.seconds(Collective::sum, split.ranks(), 8);
     out.sent += sent(gradients).bytes + sent(small).bytes +
                 2 * bytes_sent(Collective::sum, split.ranks(), 8);
   }
@@ -312,8 +311,7 @@ Choice choose(const std::vector<Forecast>& all, const MemoryLimit& limit) {
   const Forecast *const next = best_of(true, chosen), *const too_large = best_of(false, chosen);
   return {index, fmt::format("{} a step, {}{}", seconds_text(chosen->seconds()),
                              next        ? fmt::format("of those that fit the least; {} takes {}",
-                                                       to_text(next->split),
-                                                       seconds_text(next->seconds()))
+                                                       to_text(next->split), seconds_text(next->seconds()))
                              : too_large ? "and alone fits"
                                          : "and there is no other split",
                              too_large ? "; " + needs(*too_large) : "")};

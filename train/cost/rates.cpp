@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -181,14 +181,13 @@ Table rate_table(const std::vector<CollectiveRate>& rates) {
       "message; deviation is the mean distance of all measured times from that line.",
       {}};
   for (const CollectiveRate& r : rates)
-    add_row(
-        table, {},
-        {{"operation", name_of(r.operation)},
-         {"ranks", r.ranks},
-         {"latency_us", 1e6 * r.latency, "latency (us)", 3},
-         {"gb_per_second", std::isfinite(r.bandwidth) ? Cell(1e-9 * r.bandwidth) : Cell(),
-          "bandwidth (GB/s)", 3},
-         {"deviation", 1e2 * r.error, "deviation (%)", 2}});
+    add_row(table, {},
+            {{"operation", name_of(r.operation)},
+             {"ranks", r.ranks},
+             {"latency_us", 1e6 * r.latency, "latency (us)", 3},
+             {"gb_per_second", std::isfinite(r.bandwidth) ? Cell(1e-9 * r.bandwidth) : Cell(),
+              "bandwidth (GB/s)", 3},
+             {"deviation", 1e2 * r.error, "deviation (%)", 2}});
   return table;
 }
 

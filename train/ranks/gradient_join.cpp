@@ -24,9 +24,9 @@ class GradientJoin final : public GradientSum {
         present_(Tensor::zeros({static_cast<int64_t>(parameters.size())}, DType::i64)) {
     for (size_t i = parameters.size(); i-- > 0;) {
       const Tensor& value = parameters[i].second.value();
-      const bool full = buckets_.empty() || buckets_.back().dtype != value.dtype() ||
-                        static_cast<size_t>(buckets_.back().elements) * size_of(value.dtype()) >=
-                            bucket_bytes;
+      const bool full =
+          buckets_.empty() || buckets_.back().dtype != value.dtype() ||
+          static_cast<size_t>(buckets_.back().elements) * size_of(value.dtype()) >= bucket_bytes;
       if (full) buckets_.push_back({.dtype = value.dtype()});
       Bucket& bucket = buckets_.back();
       bucket.parameters.push_back(i);

@@ -76,8 +76,8 @@ class Adam : public Optimizer {
 
 std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options) {
   for (const auto& [name, beta] : {std::pair("beta1", options.beta1), {"beta2", options.beta2}}) {
-    check<ConfigError>(beta >= 0 && beta < 1, "adam: ", name, " is ", beta, ", expected 0 <= ",
-                       name, " < 1");
+    check<ConfigError>(beta >= 0 && beta < 1, "adam: ", name, " is ", beta,
+                       ", expected 0 <= ", name, " < 1");
     check_average(parameters, "adam", name, beta);
   }
   check<ConfigError>(options.eps > 0, "adam: eps ", options.eps, ": expected a value above 0");

@@ -69,8 +69,7 @@ void Optimizer::divide(std::unique_ptr<const Division> division) {
   check(!division_, "optimizer: its state has been shared out already");
   division_ = std::move(division);
   for (auto& [prefix, tensors] : moments_)
-    for (size_t i = 0; i < tensors.size(); ++i)
-      tensors[i] = division_->own(i, tensors[i]).clone();
+    for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = division_->own(i, tensors[i]).clone();
 }
 
 nn::StateDict Optimizer::state_dict() const {

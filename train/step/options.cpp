@@ -19,10 +19,9 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
             "number of micro-batches that each batch, or each shard of it, is split into, to save "
             "memory; at most batch_size / shards");
   v.require(step.micro_batches <= batch_size / step.shards, "micro_batches",
-            step.shards == 1
-                ? concat_message("expected at most batch_size = ", batch_size)
-                : concat_message("expected at most batch_size / shards = ",
-                                 batch_size / step.shards));
+            step.shards == 1 ? concat_message("expected at most batch_size = ", batch_size)
+                             : concat_message("expected at most batch_size / shards = ",
+                                              batch_size / step.shards));
   v.integer(
       "sequence_ranks", sequence_ranks, {1},
       "number of ranks that each sequence is cut over, to train on longer ones: a divisor of the "

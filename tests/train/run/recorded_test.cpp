@@ -82,8 +82,7 @@ const double of_data = (of_zero + of_one) / 2;
 
 TEST_CASE("records: the loss is that of the data, with label smoothing too") {
   const bool per_batch = GENERATE(true, false);
-  TrainerOptions options{
-      .step = {.micro_batches = per_batch ? 1 : 3}, .steps = 4, .log_every = 2};
+  TrainerOptions options{.step = {.micro_batches = per_batch ? 1 : 3}, .steps = 4, .log_every = 2};
   for (const double smoothing : {0.0, 0.4}) {
     CAPTURE(per_batch, smoothing);
     options.label_smoothing = smoothing;

@@ -139,9 +139,9 @@ int bench(const BenchArguments& arguments) {
     progress.update(static_cast<int64_t>(i), static_cast<int64_t>(cells.size()),
                     fmt::format("{} {}", cell.attention, cell.length));
     int code = success;
-    const std::optional<Json> result =
-        cells.size() == 1 ? measure(arguments, cell, configs[i])
-                          : measure_elsewhere(arguments, cell, configs[i], code);
+    const std::optional<Json> result = cells.size() == 1
+                                           ? measure(arguments, cell, configs[i])
+                                           : measure_elsewhere(arguments, cell, configs[i], code);
     progress.clear();
     if (code == usage_error) return code;
     if (!result) {

@@ -1,6 +1,6 @@
 // longhand predict: the predictions of a trained model, example by example.
-#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/evaluate/predict.h"
+#include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/load_weights.h"
