@@ -1,5 +1,6 @@
 // longhand checkpoint export and import: weights in files that other programs read and write.
 #include "longhand/train/cli/commands/commands.h"
+#include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/weights.h"
 
 namespace longhand::cli {
