@@ -1,7 +1,6 @@
 #include "longhand/attention/variant.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"

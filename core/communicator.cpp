@@ -1,7 +1,5 @@
 #include "longhand/core/communicator.h"
 
-#include <utility>
-
 #include "longhand/core/error.h"
 #include "longhand/core/view.h"
 

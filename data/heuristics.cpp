@@ -1,7 +1,6 @@
 #include "longhand/data/heuristics.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <set>
 

@@ -1,7 +1,6 @@
 #include "longhand/data/trailer.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "longhand/core/error.h"

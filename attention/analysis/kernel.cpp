@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
-#include <numeric>
 
 #include "longhand/attention/analysis/error.h"
 #include "longhand/attention/analysis/landmarks.h"

@@ -1,6 +1,5 @@
 #include "longhand/attention/analysis/probe.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "longhand/autograd/grad_mode.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
 
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"

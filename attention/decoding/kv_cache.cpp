@@ -1,7 +1,6 @@
 #include "longhand/attention/decoding/kv_cache.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <vector>
 

@@ -2,8 +2,6 @@
 // kernel. One file each, with its formula and its paper.
 #pragma once
 
-#include <string>
-
 #include "longhand/attention/features/feature_map.h"
 
 namespace longhand::attention {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <numbers>
-#include <vector>
 
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/autograd/ops.h"

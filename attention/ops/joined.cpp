@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <vector>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"

@@ -8,7 +8,6 @@
 // have x = y = 0.
 #include "longhand/attention/ops/low_rank.h"
 
-#include <algorithm>
 #include <vector>
 
 #include "longhand/autograd/ops.h"

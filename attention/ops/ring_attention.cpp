@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/grad_mode.h"

@@ -8,7 +8,6 @@
 #include "longhand/attention/ops/scan.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 #include <vector>

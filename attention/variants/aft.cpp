@@ -13,7 +13,6 @@
 #include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"

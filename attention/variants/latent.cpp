@@ -7,8 +7,6 @@
 // of Luna, Ma et al. 2021 (arXiv 2106.01540), eq. 3-4, with keys as they are. The same L serves as
 // queries and as keys, so that each latent answers those who ask for what it collects. The weights
 // have rank m.
-#include <algorithm>
-#include <cmath>
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"

@@ -6,7 +6,6 @@
 // The parts are declared in one option, "window(window=16) | linear(feature_map=taylor2)".
 #include <algorithm>
 #include <charconv>
-#include <limits>
 #include <numeric>
 #include <string_view>
 

@@ -8,7 +8,6 @@
 // depends on it and on (head, i, j), so R of a shorter sequence is the leading corner of R of a
 // longer one. What was drawn last is kept: softmax(R) if nothing is padded, so that later passes
 // compute products alone; otherwise R, as every sample then has a softmax of its own.
-#include <algorithm>
 
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"

@@ -12,7 +12,6 @@
 // softmax attention, tile by tile (softmax_attention.h): hidden layers, W and values are filled up
 // with zeros to the same width.
 #include <algorithm>
-#include <cmath>
 #include <optional>
 
 #include "longhand/attention/bases/masked_softmax.h"

@@ -1,7 +1,6 @@
 // listops: the value of a nested expression, from its tokens (see data/listops.h).
 #include "longhand/data/listops.h"
 
-#include <array>
 #include <filesystem>
 #include <string>
 #include <string_view>

@@ -9,7 +9,6 @@
 // vocabulary, classes, causal, bytes, labels (the names of the classes, one a line). Rows are read on demand: the file may exceed memory.
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <optional>

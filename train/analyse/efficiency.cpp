@@ -1,7 +1,6 @@
 // What longhand analyse efficiency computes.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 #include "longhand/attention/registry.h"

@@ -1,6 +1,5 @@
 #include "longhand/train/lab/drop_in.h"
 
-#include <algorithm>
 #include <sstream>
 
 #include "longhand/attention/registry.h"

@@ -1,7 +1,6 @@
 #include "longhand/train/lab/reader.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>

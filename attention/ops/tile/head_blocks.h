@@ -20,7 +20,6 @@
 // where z is treated as a column of S, and δ as a column of dn.
 #pragma once
 
-#include <cmath>
 #include <vector>
 
 #include "longhand/attention/ops/tile/scan_rule.h"

@@ -1,5 +1,4 @@
 // longhand data: writes, prints, hashes and verifies the data of tasks.
-#include <numeric>
 
 #include "longhand/data/dataset.h"
 #include "longhand/data/listops.h"
