@@ -69,6 +69,7 @@ the variants, all options and the C++ reference.")
 # Shared libraries register themselves at installation.
 file(CONFIGURE OUTPUT triggers CONTENT "activate-noawait ldconfig\n")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/triggers")
+set(CPACK_DEBIAN_MPI_PACKAGE_CONTROL_EXTRA "${PROJECT_BINARY_DIR}/triggers")
 
 # The files that Debian wants in every package.
 if(LONGHAND_PACKAGES)
