@@ -51,7 +51,7 @@ Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor&
 Variable reformer(const Variable& q, const Tensor& R, int64_t window, const Tensor& visible);
 
 /// The softmax weights A of the mean query of each cluster; where topk > 0, its topk highest weights are
-/// shared out anew as softmax(q_i·k_j / sqrt(D)). clusters (B, H, N) i32. Vyas et al. 2020 (arXiv
+/// computed again as softmax(q_i·k_j / sqrt(D)). clusters (B, H, N) i32. Vyas et al. 2020 (arXiv
 /// 2007.04825), section 3.
 Variable clustered(const Variable& q, const Variable& k, const Tensor& clusters, int64_t topk);
 

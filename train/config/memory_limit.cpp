@@ -25,7 +25,7 @@ double number(int64_t n) { return static_cast<double>(n); }
 double limit_in(const fs::path& file) {
   std::ifstream in(file);
   double bytes = 0;
-  return in >> bytes ? bytes : INFINITY;  // "max" is no number
+  return in >> bytes ? bytes : INFINITY;  // "max" is not a number
 }
 
 /// The least limit of the control groups of this process and those above them.

@@ -27,7 +27,7 @@ enum Purpose {
   sequence,    // between the ranks of a sequence
   gradients,   // sums of buckets
   small,       // sums of losses and counts
-  parameters,  // parts of them, if the optimizer is shared out
+  parameters,  // parts of them, if the state of the optimizer is divided
   purposes
 };
 struct Sent {

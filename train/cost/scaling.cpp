@@ -46,7 +46,7 @@ struct TimedStep {
   }
 };
 
-// What ranks tell each other of their steps, in whole nanoseconds.
+// What ranks exchange about their steps, in whole nanoseconds.
 void fields(Is<Span> auto& s, auto& f) {
   f("rank", s.rank);
   f("what", s.what);

@@ -27,14 +27,15 @@ class RankDivision final : public Division {
     const auto parts_of = [&](int rank, auto f) {
       int64_t begin = 0;
       for (size_t i = 0; i < tensors.size(); ++i) {
-        const Tensor own = part(rank, first + i, tensors[i]);
-        f(own, begin, begin + own.numel());
-        begin += own.numel();
+        const int64_t size = edge(rank + 1, first + i, 1) - edge(rank, first + i, 1);
+        if (size > 0) f(part(rank, first + i, tensors[i]), begin, begin + size);
+        begin += size;
       }
     };
     int64_t most = 0;
     for (int rank = 0; rank < ranks_.size(); ++rank)
-      parts_of(rank, [&](const Tensor&, int64_t, int64_t end) { most = std::max(most, end); });
+      most =
+          std::max(most, edge(rank + 1, first, tensors.size()) - edge(rank, first, tensors.size()));
     Tensor sent = Tensor::zeros({most}, tensors.front().dtype());
     parts_of(ranks_.rank(), [&](const Tensor& own, int64_t begin, int64_t end) {
       copy_into(sent.slice(0, begin, end), own);
@@ -49,10 +50,11 @@ class RankDivision final : public Division {
 
  private:
   Tensor part(int rank, size_t i, const Tensor& x) const {
-    const auto begin = [&](int64_t r) {
-      return std::clamp(first_.back() * r / ranks_.size(), first_[i], first_[i + 1]) - first_[i];
-    };
-    return flat(x).slice(0, begin(rank), begin(rank + 1));
+    return flat(x).slice(0, edge(rank, i, 1) - first_[i], edge(rank + 1, i, 1) - first_[i]);
+  }
+  /// The first element of a rank among those of `count` parameters from parameter i on.
+  int64_t edge(int64_t rank, size_t i, size_t count) const {
+    return std::clamp(first_.back() * rank / ranks_.size(), first_[i], first_[i + count]);
   }
 
   Communicator& ranks_;

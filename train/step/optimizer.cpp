@@ -66,7 +66,7 @@ void Optimizer::step(double lr, const Gradients& gradients, double scale) {
 }
 
 void Optimizer::divide(std::unique_ptr<const Division> division) {
-  check(!division_, "optimizer: its state has been shared out already");
+  check(!division_, "optimizer: its state has been divided already");
   division_ = std::move(division);
   for (auto& [prefix, tensors] : moments_)
     for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = division_->own(i, tensors[i]).clone();
@@ -92,7 +92,7 @@ nn::StateDict Optimizer::state_dict() const {
 }
 
 void Optimizer::load_state_dict(const nn::StateDict& state) {
-  check(!division_, "optimizer: its state has been shared out, and cannot be replaced");
+  check(!division_, "optimizer: its state has been divided, and cannot be replaced");
   nn::StateDict own = state_dict();
   nn::check_state(own, state, "the optimizer");
   for (auto& [name, to] : own) copy_into(to, state.at(name));
