@@ -4,14 +4,16 @@
 //   relu          max(x, 0)
 //   squared_relu  max(x, 0)²
 //   exp           e^x, computed tile by tile
+#include <type_traits>
+
 #include "longhand/attention/features/kinds.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
 
-// f of each entry; null: exp.
-template <Variable (*f)(const Variable&), int exponentials>
+// f of each entry; nullptr: exp.
+template <auto f, int exponentials>
 class PointwiseMap final : public FeatureMap {
  public:
   PointwiseMap(const MapScope& scope, const MapKindOptions&) {
@@ -19,7 +21,7 @@ class PointwiseMap final : public FeatureMap {
     forward = backward = {0, static_cast<double>(exponentials * count)};
   }
   Features features(const Variable& q, const Variable& k, int64_t) const override {
-    if constexpr (f == nullptr)
+    if constexpr (std::is_null_pointer_v<decltype(f)>)
       return {q, k, {.exponentials = true}};
     else
       return {f(q), f(k)};
