@@ -120,7 +120,7 @@ TEST_CASE("records: a file that is not regular, or has an endless line, is refus
   CHECK_THAT(read("long.csv"), Contains("long.csv:1: a line of more than 67108864 bytes"));
   // Lines that an open quote joins.
   std::string text = "a,\"";
-  for (int i = 0; i < 1100; ++i) text += std::string(size_t{1} << 16, 'x') + "\n";
+  for (int i = 0; i < 1100; ++i) text.append(size_t{1} << 16, 'x') += '\n';
   write_text(folder / "open.csv", text);
   CHECK_THAT(read("open.csv"), Contains("open.csv:1:3: a record of more than 67108864 bytes"));
 }
