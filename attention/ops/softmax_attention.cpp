@@ -43,7 +43,6 @@
 #include <utility>
 #include <vector>
 
-#include "longhand/attention/ops/ring_attention.h"
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
@@ -1024,7 +1023,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
 
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options) {
-  return options.join ? ring_attention(q, k, v, options) : compute(q, k, v, options, false).out;
+  return compute(q, k, v, options, false).out;
 }
 
 SoftmaxAttentionResult softmax_attention_with_sums(const Variable& q, const Variable& k,

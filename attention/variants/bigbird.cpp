@@ -188,8 +188,6 @@ class Bigbird final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const int64_t N = inputs.q.size(1);
-    check<ShapeError>(inputs.k.size(1) == N, "bigbird: expected as many queries as keys, got ", N,
-                      " queries and ", inputs.k.size(1), " keys");
     std::vector<int64_t> lengths{N};
     if (mask.lengths.defined()) {
       const auto real = mask.lengths.to_vector<int32_t>();

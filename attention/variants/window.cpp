@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "longhand/attention/bases/blocks.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
@@ -103,23 +104,16 @@ struct Blocks {
   Variable sequences(const Variable& x) const {
     if (d == 1) return x;
     const int64_t B = x.size(0), H = x.size(2), D = x.size(3);
-    const Variable whole =
-        n * d == N ? x : concat({x, Variable(Tensor::zeros({B, n * d - N, H, D}, x.dtype()))}, 1);
-    return reshape(permute(reshape(whole, {B, n, d, H, D}), {0, 2, 1, 3, 4}), {B * d, n, H, D});
+    return reshape(permute(reshape(padded(x, 0, n * d - N), {B, n, d, H, D}), {0, 2, 1, 3, 4}),
+                   {B * d, n, H, D});
   }
 
   // Returns (B, count, width, H, D): for each block b, `width` tokens from b C + begin.
   Variable cut(const Variable& x, int64_t begin, int64_t width) const {
-    const int64_t B = x.size(0), H = x.size(2), D = x.size(3), end = begin + count * C;
-    Variables parts;
-    const auto zeros = [&](int64_t tokens) {
-      if (tokens > 0) parts.push_back(Variable(Tensor::zeros({B, tokens, H, D}, x.dtype())));
-    };
-    zeros(-begin);
-    parts.push_back(slice(x, 1, std::max<int64_t>(begin, 0), std::min(end, n)));
-    zeros(end - n);
-    const Variable all = parts.size() == 1 ? parts[0] : concat(parts, 1);
-    return slice(reshape(all, {B, count, C, H, D}), 2, 0, width);
+    const int64_t end = begin + count * C;
+    const Variable own = slice(x, 1, std::max<int64_t>(begin, 0), std::min(end, n));
+    return slice(reshape(padded(own, -begin, end - n), {x.size(0), count, C, x.size(2), x.size(3)}),
+                 2, 0, width);
   }
 };
 
@@ -231,13 +225,9 @@ class Window final : public Variant {
                   end = std::min(around.size(1), N - start), own = std::min(n, N - begin);
     if (own <= 0)  // padding alone: any result, that depends on the neighbours as others do
       return slice(slice(around, 1, before, before + n), 2, H, 2 * H);
-    const auto zeros = [&](int64_t tokens) {
-      return Variable(Tensor::zeros({B, tokens, H, inputs.q.size(3)}, inputs.q.dtype()));
-    };
     const Variable near = slice(around, 1, first, end);
-    const Inputs in{
-        concat({zeros(before - first), slice(inputs.q, 1, 0, own), zeros(end - before - own)}, 1),
-        slice(near, 2, 0, H), slice(near, 2, H, 2 * H)};
+    const Inputs in{padded(slice(inputs.q, 1, 0, own), before - first, end - before - own),
+                    slice(near, 2, 0, H), slice(near, 2, H, 2 * H)};
     Mask of_near;
     if (mask.lengths.defined()) {
       of_near.lengths = mask.lengths.clone();
@@ -250,7 +240,7 @@ class Window final : public Variant {
     whole.tokens = {};
     whole.join = nullptr;
     const Variable out = attend(in, of_near, whole);
-    return concat({slice(out, 1, before - first, before - first + own), zeros(n - own)}, 1);
+    return padded(slice(out, 1, before - first, before - first + own), 0, n - own);
   }
 
   Blocks cut(int64_t tokens) const {
@@ -260,8 +250,6 @@ class Window final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1);
-    check<ShapeError>(k.size(1) == N, "window: expected as many queries as keys, got ", N,
-                      " queries and ", k.size(1), " keys");
     if (pass.join) return attend_near(inputs, mask, pass);
     const Blocks blocks = cut(N);
     // One for all samples, unless sequences of several samples are split.
