@@ -252,9 +252,9 @@ class Window final : public Variant {
     const int64_t B = q.size(0), N = q.size(1);
     if (pass.join) return attend_near(inputs, mask, pass);
     const Blocks blocks = cut(N);
+    std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     // One for all samples, unless sequences of several samples are split.
-    std::vector<int32_t> lengths(blocks.d > 1 ? B : 1, static_cast<int32_t>(N));
-    if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
+    if (blocks.d > 1) lengths.resize(B, static_cast<int32_t>(N));
     const DropoutOptions drop = weight_dropout(dropout_, pass);
     const Variable out = blocks.joined(attend(blocks.queries(q), blocks.block_keys(k),
                                               blocks.block_keys(v), blocks.keep(lengths), drop));
