@@ -482,8 +482,8 @@ struct SharedKeys {
   }
 
   // Calls visit(tile, next) for each of key_tiles, whose keys and values of head hkv are then here; `next`
-  // is the one after it if blocks of keys are apart, and otherwise empty. Calls flush() in the end, and
-  // between so many tiles that sums over them are short.
+  // is the one after it if there is a pattern, otherwise empty. Calls flush() after every fold_blocks
+  // tiles, so that sums stay short, and in the end.
   template <class Visit, class Flush>
   void for_key_tiles(const Rule& rule, const Heads<const T>& k, const Heads<const T>& v, int64_t b,
                      int64_t hkv, Visit visit, Flush flush) {

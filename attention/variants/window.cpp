@@ -148,11 +148,7 @@ struct WindowOptions {
 class Window final : public Variant {
  public:
   Window(const nn::Scope& scope_, const Config& config, const WindowOptions& options)
-      : Variant(scope_, config),
-        dropout_(options.dropout),
-        window_(options.window),
-        dilation_(options.dilation),
-        globals_(options.global_tokens) {}
+      : Variant(scope_, config), options_(options) {}
 
   // Keeps the keys and values of the global tokens, followed by a ring of those of the last w d + 1
   // tokens.
@@ -184,8 +180,9 @@ class Window final : public Variant {
                                .place = place});
   }
   std::string algorithm(int64_t tokens) const override {
-    const int64_t reach = dilation_ == 1 ? window_ : 0;  // a gap leaves out the next token
-    if (tokens - 1 > reach && tokens > globals_) return {};
+    const int64_t reach =
+        options_.dilation == 1 ? options_.window : 0;  // a gap leaves out the next token
+    if (tokens - 1 > reach && tokens > options_.global_tokens) return {};
     return concat_message("softmax: ", tokens, " tokens all attend to each other");
   }
   // Counts only the scores inside the window; whole blocks have more.
@@ -208,7 +205,7 @@ class Window final : public Variant {
  private:
   // How many tokens a query sees on each side, of N, at most `most`.
   int64_t reach(int64_t N, int64_t most) const {
-    return std::min(std::min(window_, N) * std::min(dilation_, N), most);
+    return std::min(std::min(options_.window, N) * std::min(options_.dilation, N), most);
   }
 
   // Attention of some tokens to their neighbourhood, in which other queries are 0 and their results not
@@ -244,7 +241,7 @@ class Window final : public Variant {
   }
 
   Blocks cut(int64_t tokens) const {
-    return {tokens, window_, dilation_, globals_, config().causal};
+    return {tokens, options_.window, options_.dilation, options_.global_tokens, config().causal};
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
@@ -255,7 +252,7 @@ class Window final : public Variant {
     std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     // One for all samples, unless sequences of several samples are split.
     if (blocks.d > 1) lengths.resize(B, static_cast<int32_t>(N));
-    const DropoutOptions drop = weight_dropout(dropout_, pass);
+    const DropoutOptions drop = weight_dropout(options_.dropout, pass);
     const Variable out = blocks.joined(attend(blocks.queries(q), blocks.block_keys(k),
                                               blocks.block_keys(v), blocks.keep(lengths), drop));
     if (blocks.g == 0) return out;
@@ -278,8 +275,7 @@ class Window final : public Variant {
     return matmul(p, v);
   }
 
-  double dropout_;
-  int64_t window_, dilation_, globals_;
+  WindowOptions options_;
 };
 
 using namespace conformance;
