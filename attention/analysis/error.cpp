@@ -6,6 +6,7 @@
 #include "longhand/attention/analysis/measures.h"
 #include "longhand/attention/analysis/spectrum.h"
 #include "longhand/attention/analysis/weights.h"
+#include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
@@ -284,18 +285,13 @@ std::vector<VariantError> rank_errors(const std::vector<HeadInputs>& inputs,
 }
 
 Tensor segment_means(const Tensor& x, int64_t m) {
-  const int64_t N = x.size(0), D = x.size(1), size = N / m, longer = N % m;
+  const int64_t N = x.size(0), D = x.size(1);
   check<ConfigError>(m >= 1 && m <= N, "segment means: expected 1 to ", N, " segments, got ", m);
-  const auto values = x.to_vector<double>();
-  Tensor out = Tensor::zeros({m, D}, DType::f64);
-  int64_t row = 0;
-  for (int64_t s = 0; s < m; ++s) {
-    const int64_t count = size + (s >= m - longer ? 1 : 0);
-    for (int64_t i = 0; i < count; ++i, ++row)
-      for (int64_t d = 0; d < D; ++d)
-        out.data<double>()[s * D + d] += values[row * D + d] / static_cast<double>(count);
-  }
-  return out;
+  const Variable tokens(x.to(DType::f64).contiguous().reshape({1, N, 1, D}));
+  return attention::segment_means(tokens, {static_cast<int32_t>(N)}, {static_cast<int32_t>(m)}, m)
+      .value()
+      .contiguous()
+      .reshape({m, D});
 }
 
 InverseError inverse_errors(const std::vector<HeadInputs>& inputs, int64_t landmarks,

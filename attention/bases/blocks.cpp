@@ -8,13 +8,24 @@
 
 namespace longhand::attention {
 
+Variable padded(const Variable& x, int64_t before, int64_t after) {
+  Variables parts;
+  const auto zeros = [&](int64_t tokens) {
+    if (tokens <= 0) return;
+    Shape shape = x.shape();
+    shape[1] = tokens;
+    parts.emplace_back(Tensor::zeros(shape, x.dtype()));
+  };
+  zeros(before);
+  parts.push_back(x);
+  zeros(after);
+  return parts.size() == 1 ? x : concat(parts, 1);
+}
+
 Variable in_blocks(const Variable& x, int64_t block) {
-  const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3),
-                blocks = (N + block - 1) / block;
-  Variable whole = x;
-  if (N < blocks * block)
-    whole = concat({x, Variable(Tensor::zeros({B, blocks * block - N, H, D}, x.dtype()))}, 1);
-  return reshape(whole, {B, blocks, block, H, D});
+  const int64_t blocks = (x.size(1) + block - 1) / block;
+  return reshape(padded(x, 0, blocks * block - x.size(1)),
+                 {x.size(0), blocks, block, x.size(2), x.size(3)});
 }
 
 Tensor filled_blocks(const Tensor& lengths, int64_t block) {

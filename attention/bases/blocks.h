@@ -5,6 +5,9 @@
 
 namespace longhand::attention {
 
+/// x (B, N, …) with tokens of zeros before and after it, none for numbers below 1.
+Variable padded(const Variable& x, int64_t before, int64_t after);
+
 /// x (B, N, H, D) as (B, blocks, block, H, D), with zeros after the last token.
 Variable in_blocks(const Variable& x, int64_t block);
 

@@ -2,6 +2,7 @@
 // file, and names them in its Spec.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <numbers>
 #include <string>

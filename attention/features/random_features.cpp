@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "longhand/attention/bases/random_state.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/linalg.h"
 
@@ -123,9 +122,7 @@ RandomFeatureMap::RandomFeatureMap(const MapScope& scope, const RandomFeatureOpt
     trained_.emplace(scope.scope("features"), first.shape(),
                      [&](Tensor& W, const Generator&) { copy_into(W, first); });
   } else {
-    random_state_.emplace(scope.scope("random_state"), state_tensor(scope.random.fork("features")));
-    redraws_.emplace(scope.scope("redraws"), Tensor::zeros({}, DType::i64));
-    steps_.emplace(scope.scope("steps"), Tensor::zeros({}, DType::i64));
+    redraws_.emplace(scope.scope, scope.random.fork("features"), options.redraw_interval);
     features_.emplace(scope.scope("features"), draw(first_draw));
   }
   if (with_phases) phases_.emplace(scope.scope("phases"), draw_phases(first_draw));
@@ -157,14 +154,9 @@ Tensor RandomFeatureMap::draw_phases(const Generator& generator) const {
 }
 
 void RandomFeatureMap::on_step() {
-  if (learned()) return;
-  const int64_t step = ++*steps_->mutable_value().data<int64_t>();
-  if (options_.redraw_interval == 0 || step % options_.redraw_interval != 0) return;
-  const int64_t redraw = ++*redraws_->mutable_value().data<int64_t>();
-  const Generator of_draw =
-      generator_of(random_state_->value()).fork(static_cast<uint64_t>(redraw));
-  copy_into(features_->mutable_value(), draw(of_draw));
-  if (phases_) copy_into(phases_->mutable_value(), draw_phases(of_draw));
+  if (learned() || !redraws_->step()) return;
+  copy_into(features_->mutable_value(), draw(redraws_->generator()));
+  if (phases_) copy_into(phases_->mutable_value(), draw_phases(redraws_->generator()));
 }
 
 Variable RandomFeatureMap::projection(double scale) const {

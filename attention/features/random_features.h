@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/features/feature_map.h"
 
 namespace longhand::attention {
@@ -62,10 +63,8 @@ struct RandomFeatureOptions {
 };
 
 /// Base of maps with a random projection. The buffer "features" is (m, D) or, with heads =
-/// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). The counts of steps
-/// and redraws and the random state are buffers too: a run resumed from a checkpoint makes the same
-/// draws. With draw = "learned", "features" is a parameter that begins with orthogonal rows, nothing is
-/// redrawn, and there are no counts and no random state.
+/// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). With draw = "learned", "features" is a parameter that begins with orthogonal rows, nothing is
+/// redrawn, and there are no buffers of Redraws.
 class RandomFeatureMap : public FeatureMap {
  public:
   /// `columns` features for each row of W, and `exponentials` to compute them.
@@ -94,10 +93,8 @@ class RandomFeatureMap : public FeatureMap {
   const Config& config_;
   DType dtype_;
   RandomFeatureOptions options_;
-  std::optional<nn::Buffer> random_state_;  // (2) i64, the generator's
-  std::optional<nn::Buffer> redraws_;       // i64, a scalar
-  std::optional<nn::Buffer> steps_;         // i64, a scalar
-  std::optional<nn::Buffer> features_;      // W, unless it is trained
+  std::optional<Redraws> redraws_;
+  std::optional<nn::Buffer> features_;  // W, unless it is trained
   std::optional<nn::Parameter> trained_;
   std::optional<nn::Buffer> phases_;
 };

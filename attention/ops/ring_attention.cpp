@@ -62,9 +62,8 @@ struct Attended {
 
 class Ring {
  public:
-  explicit Ring(const SoftmaxAttentionOptions& options)
-      : options_(options), join_(options.join), part_(join_->part()), parts_(join_->parts()) {
-    options_.join = nullptr;
+  Ring(const SoftmaxAttentionOptions& options, const std::shared_ptr<const Join>& join)
+      : options_(options), join_(join), part_(join->part()), parts_(join->parts()) {
     check<ConfigError>(
         !options.log_decay.defined() && !options.key_bias.defined() && !options.pattern,
         "ring attention: expected neither log_decay, key_bias nor pattern");
@@ -155,8 +154,9 @@ class Ring {
 }  // namespace
 
 Variable ring_attention(const Variable& q, const Variable& k, const Variable& v,
-                        const SoftmaxAttentionOptions& options) {
-  const Ring ring(options);
+                        const SoftmaxAttentionOptions& options,
+                        const std::shared_ptr<const Join>& join) {
+  const Ring ring(options, join);
   const Tensor own = pack(k.value(), v.value());
   const Attended result = ring.forward(q.value(), own);
   return record("ring_attention", result.out, {q, k, v},

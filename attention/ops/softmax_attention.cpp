@@ -43,7 +43,6 @@
 #include <utility>
 #include <vector>
 
-#include "longhand/attention/ops/ring_attention.h"
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
@@ -467,57 +466,75 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
   gemm_tile<T>(count, D, keys.size(), {s, 1, lanes}, v, D, x.o, D, true);
 }
 
-// The memory of a forward task: a block of keys and values, copied once for several blocks of
-// queries.
+// The memory of a task of either pass: a tile of keys and values, copied once for several blocks of
+// queries, which attend to it one after the other.
 template <class T>
-struct ForwardTask {
-  ForwardTask(const Rule& rule, int64_t together, Scratch& scratch)
+struct SharedKeys {
+  SharedKeys(const Rule& rule, int64_t together, Scratch& scratch)
       : scores(scratch.take<T>(key_block * query_block)),
         keys(scratch.take<T>(key_block * rule.sizes.D)),
         values(scratch.take<T>(key_block * rule.sizes.D)) {
-    for (int64_t r = 0; r < together; ++r) {
-      tiles.emplace_back(rule, scores, scratch);
-      attended.emplace_back(rule.sizes, scratch);
-    }
+    for (int64_t r = 0; r < together; ++r) tiles.emplace_back(rule, scores, scratch);
   }
+
+  std::span<const ScoreTile<T>> first_tiles(int64_t count) const {
+    return {tiles.data(), static_cast<size_t>(count)};
+  }
+
+  // Calls visit(tile, next) for each of key_tiles, whose keys and values of head hkv are then here; `next`
+  // is the one after it if there is a pattern, otherwise empty. Calls flush() after every fold_blocks
+  // tiles, so that sums stay short, and in the end.
+  template <class Visit, class Flush>
+  void for_key_tiles(const Rule& rule, const Heads<const T>& k, const Heads<const T>& v, int64_t b,
+                     int64_t hkv, Visit visit, Flush flush) {
+    const int64_t D = rule.sizes.D;
+    for (size_t i = 0; i < key_tiles.size(); ++i) {
+      const Range tile = key_tiles[i];
+      const bool apart = rule.pattern && i + 1 < key_tiles.size();
+      const Range next = apart ? key_tiles[i + 1] : Range{0, 0};
+      copy_rows(k, b, hkv, tile.begin, tile.size(), D, keys);
+      copy_rows(v, b, hkv, tile.begin, tile.size(), D, values);
+      prefetch_rows(k, b, hkv, next, D);
+      prefetch_rows(v, b, hkv, next, D);
+      visit(tile, next);
+      if ((i + 1) % fold_blocks == 0) flush();
+    }
+    flush();
+  }
+
   T *scores, *keys, *values;
   std::vector<ScoreTile<T>> tiles;
-  std::vector<Attended<T>> attended;
   std::vector<Range> key_tiles;
 };
 
-// Folds the accumulators of the first `count` blocks of queries, if sums are that long.
 template <class T>
-void fold(const Rule& rule, ForwardTask<T>& task, int64_t count) {
-  if (!Attended<T>::folds(rule.sizes)) return;
-  for (int64_t r = 0; r < count; ++r)
-    task.attended[r].fold(task.tiles[r].count(), task.tiles[r].lanes(), rule.sizes.D);
-}
+struct ForwardTask : SharedKeys<T> {
+  ForwardTask(const Rule& rule, int64_t together, Scratch& scratch)
+      : SharedKeys<T>(rule, together, scratch) {
+    for (int64_t r = 0; r < together; ++r) attended.emplace_back(rule.sizes, scratch);
+  }
+  std::vector<Attended<T>> attended;
+};
 
 // The first `count` blocks of queries attend to all keys of head hkv.
 template <class T>
 void attend_to_all(const Rule& rule, ForwardTask<T>& task, int64_t count, const Heads<const T>& k,
                    const Heads<const T>& v, int64_t b, int64_t hkv) {
   const int64_t D = rule.sizes.D;
-  int64_t since_fold = 0;
-  const std::span<const ScoreTile<T>> tiles{task.tiles.data(), static_cast<size_t>(count)};
+  const auto tiles = task.first_tiles(count);
   list_key_tiles<T>(rule, tiles, all_keys<T>(tiles).begin, {}, task.key_tiles);
-  for (size_t i = 0; i < task.key_tiles.size(); ++i) {
-    const Range keys = task.key_tiles[i];
-    copy_rows(k, b, hkv, keys.begin, keys.size(), D, task.keys);
-    copy_rows(v, b, hkv, keys.begin, keys.size(), D, task.values);
-    if (rule.pattern && i + 1 < task.key_tiles.size()) {
-      prefetch_rows(k, b, hkv, task.key_tiles[i + 1], D);
-      prefetch_rows(v, b, hkv, task.key_tiles[i + 1], D);
-    }
+  const auto attend_to = [&](Range keys, Range) {
     for (int64_t r = 0; r < count; ++r)
       task.tiles[r].for_parts(keys, [&](Range part) {
         const int64_t at = (part.begin - keys.begin) * D;
         attend(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attended[r]);
       });
-    if (++since_fold % fold_blocks == 0) fold(rule, task, count);
-  }
-  fold(rule, task, count);
+  };
+  task.for_key_tiles(rule, k, v, b, hkv, attend_to, [&] {
+    if (!Attended<T>::folds(rule.sizes)) return;
+    for (int64_t r = 0; r < count; ++r)
+      task.attended[r].fold(tiles[r].count(), tiles[r].lanes(), D);
+  });
 }
 
 // O and L of a block of queries; 0 and -inf where a query attends to nothing.
@@ -666,26 +683,18 @@ void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int
   });
 }
 
-// The memory of a backward task: a block of keys and values with their gradients, for several
-// blocks of queries.
+// With the gradients of the tile of keys and values.
 template <class T>
-struct BackwardTask {
+struct BackwardTask : SharedKeys<T> {
   BackwardTask(const Rule& rule, int64_t together, Scratch& scratch)
-      : scores(scratch.take<T>(key_block * query_block)),
+      : SharedKeys<T>(rule, together, scratch),
         dscores(scratch.take<T>(key_block * query_block)),
-        keys(scratch.take<T>(key_block * rule.sizes.D)),
-        values(scratch.take<T>(key_block * rule.sizes.D)),
         dkeys(scratch.take<T>(key_block * rule.sizes.D)),
         dvalues(scratch.take<T>(key_block * rule.sizes.D)) {
-    for (int64_t r = 0; r < together; ++r) {
-      tiles.emplace_back(rule, scores, scratch);
-      attending.emplace_back(rule.sizes.D, scratch);
-    }
+    for (int64_t r = 0; r < together; ++r) attending.emplace_back(rule.sizes.D, scratch);
   }
-  T *scores, *dscores, *keys, *values, *dkeys, *dvalues;
-  std::vector<ScoreTile<T>> tiles;
+  T *dscores, *dkeys, *dvalues;
   std::vector<Attending<T>> attending;
-  std::vector<Range> key_tiles;
 };
 
 // What the backward pass reads and writes.
@@ -721,15 +730,13 @@ void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>&
   });
 }
 
-// Adds the gradients of a block of keys [j, j + n) of head hkv, and adds to dq of the first `count`
-// blocks of queries.
+// Adds the gradients of the keys [j, j + n) of head hkv that the task has, and adds to dq of the first
+// `count` blocks of queries.
 template <class T>
 void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>& task,
                        int64_t count, int64_t b, int64_t hkv, int64_t j, int64_t n) {
   const int64_t D = rule.sizes.D;
   const bool dq = in.dq.to.defined(), dk = in.dk.to.defined(), dv = in.dv.to.defined();
-  copy_rows(in.k, b, hkv, j, n, D, task.keys);
-  copy_rows(in.v, b, hkv, j, n, D, task.values);
   std::fill_n(task.dkeys, n * D, T{0});
   std::fill_n(task.dvalues, n * D, T{0});
   Tensor biases = in.dc.to;
@@ -746,16 +753,6 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>&
     });
   if (dk) add_rows<T>(task.dkeys, b, hkv, j, n, D, Heads<T>(in.dk.to));
   if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.dv.to));
-}
-
-// Begins to load keys, values and their gradients.
-template <class T>
-void prefetch_keys(const Rule& rule, const Operands<T>& in, int64_t b, int64_t hkv, Range keys) {
-  const int64_t D = rule.sizes.D;
-  prefetch_rows(in.k, b, hkv, keys, D);
-  prefetch_rows(in.v, b, hkv, keys, D);
-  for (Gradient* const g : {&in.dk, &in.dv})
-    if (g->to.defined()) prefetch_rows(Heads<T>(g->to), b, hkv, keys, D);
 }
 
 // The gradients of a group of keys and a group of queries of the heads that share head hkv, with the
@@ -788,17 +785,13 @@ void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
         std::fill_n(dq, tile.count() * D, T{0});
       }
     };
-    int64_t since_flush = 0;
-    list_key_tiles<T>(rule, {task.tiles.data(), static_cast<size_t>(count)}, 0, key_group,
-                      task.key_tiles);
-    for (size_t i = 0; i < task.key_tiles.size(); ++i) {
-      if (rule.pattern && i + 1 < task.key_tiles.size())
-        prefetch_keys(rule, in, b, hkv, task.key_tiles[i + 1]);
-      const Range keys = task.key_tiles[i];
+    list_key_tiles<T>(rule, task.first_tiles(count), 0, key_group, task.key_tiles);
+    const auto add = [&](Range keys, Range next) {
+      for (Gradient* const g : {&in.dk, &in.dv})
+        if (g->to.defined()) prefetch_rows(Heads<T>(g->to), b, hkv, next, D);
       add_block_of_keys(rule, in, task, count, b, hkv, keys.begin, keys.size());
-      if (++since_flush % fold_blocks == 0) flush_dq();
-    }
-    flush_dq();
+    };
+    task.for_key_tiles(rule, in.k, in.v, b, hkv, add, flush_dq);
   }
 }
 
@@ -1024,7 +1017,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
 
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options) {
-  return options.join ? ring_attention(q, k, v, options) : compute(q, k, v, options, false).out;
+  return compute(q, k, v, options, false).out;
 }
 
 SoftmaxAttentionResult softmax_attention_with_sums(const Variable& q, const Variable& k,

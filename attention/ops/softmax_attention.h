@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "longhand/autograd/join.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/random.h"
 
@@ -48,9 +47,6 @@ struct SoftmaxAttentionOptions {
   /// The index of the first key, an even one, if k and v are a block of the keys of a sequence. Then
   /// first_query is any index of that sequence. Without log_decay and pattern.
   std::optional<int64_t> first_key{};
-  /// Parts that have other queries and keys of the same sequences: q attends to the keys of all parts, as
-  /// ring_attention() says. Null: all keys are here.
-  std::shared_ptr<const Join> join{};
 };
 
 /// softmax(τ QKᵀ + bias) V for every head: q (B, N, H, D), k and v (B, M, Hkv, D), where H is a

@@ -24,6 +24,7 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/nn/dropout.h"
@@ -188,22 +189,17 @@ class Bigbird final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const int64_t N = inputs.q.size(1);
-    check<ShapeError>(inputs.k.size(1) == N, "bigbird: expected as many queries as keys, got ", N,
-                      " queries and ", inputs.k.size(1), " keys");
-    std::vector<int64_t> lengths{N};
-    if (mask.lengths.defined()) {
-      const auto real = mask.lengths.to_vector<int32_t>();
-      lengths.assign(real.begin(), real.end());
-    }
+    const std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     const DropoutOptions drop = weight_dropout(options_.dropout, pass);
-    return softmax_attention(inputs.q, inputs.k, inputs.v,
-                             {.scale = scale_,
-                              .causal = config().causal,
-                              .key_lengths = mask.lengths,
-                              .query_lengths = mask.lengths,
-                              .pattern = std::make_shared<const BlockPattern>(pattern(
-                                  std::move(lengths), N, pass.heads.first, inputs.q.size(2))),
-                              .dropout = drop});
+    return softmax_attention(
+        inputs.q, inputs.k, inputs.v,
+        {.scale = scale_,
+         .causal = config().causal,
+         .key_lengths = mask.lengths,
+         .query_lengths = mask.lengths,
+         .pattern = std::make_shared<const BlockPattern>(
+             pattern({lengths.begin(), lengths.end()}, N, pass.heads.first, inputs.q.size(2))),
+         .dropout = drop});
   }
 
   BigbirdOptions options_;

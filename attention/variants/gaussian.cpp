@@ -50,14 +50,11 @@ struct GaussianOptions {
 class Gaussian final : public Variant {
  public:
   Gaussian(const nn::Scope& scope_, const Config& config, const GaussianOptions& options)
-      : Variant(scope_, config),
-        sigma_(options.sigma),
-        dropout_(options.dropout),
-        normalized_(options.normalized) {}
+      : Variant(scope_, config), options_(options) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    return make_cache_decoder(batch, config(),
-                              {.scale = scale(), .distance = true, .normalized = normalized_});
+    return make_cache_decoder(
+        batch, config(), {.scale = scale(), .distance = true, .normalized = options_.normalized});
   }
 
   // As softmax: the backward pass computes Q Kᵀ and the exponentials again.
@@ -74,11 +71,12 @@ class Gaussian final : public Variant {
  private:
   static bool tiled(const Mask& mask) { return !mask.keep.defined() && !mask.bias.defined(); }
   double scale() const {
-    return 1 / (sigma_ * sigma_ * std::sqrt(static_cast<double>(config().head_dim)));
+    return 1 /
+           (options_.sigma * options_.sigma * std::sqrt(static_cast<double>(config().head_dim)));
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const DropoutOptions drop = weight_dropout(dropout_, pass);
+    const DropoutOptions drop = weight_dropout(options_.dropout, pass);
     return tiled(mask) ? tiles(inputs, mask, pass, drop) : stored(inputs, mask, drop);
   }
 
@@ -95,7 +93,7 @@ class Gaussian final : public Variant {
         .key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H}),
         .dropout = drop,
         .first_query = first_query(pass)};
-    if (normalized_) return softmax_attention(q, k, inputs.v, options);
+    if (options_.normalized) return softmax_attention(q, k, inputs.v, options);
     const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, inputs.v, options);
     const Variable logarithms = unsqueeze(transpose(r.log_sums, 1, 2), 3);  // (B, N, H, 1)
     return r.out * exp(logarithms - affine(half_norms(q), scale()));
@@ -106,17 +104,16 @@ class Gaussian final : public Variant {
                    V = transpose(inputs.v, 1, 2);
     // In a normalised row the norm of the query cancels.
     Variable s =
-        normalized_
+        options_.normalized
             ? affine(matmul(Q, transpose(K, 2, 3)) - transpose(half_norms(K), 2, 3), scale())
             : gaussian_exponents(Q, K, scale());
     if (mask.bias.defined()) s = s + mask.bias;
     s = masked_scores(s, config().causal, mask.lengths);
     if (mask.keep.defined()) s = masked_scores(mask.keep, s);
-    return transpose(matmul(dropped(normalized_ ? softmax(s) : exp(s), drop), V), 1, 2);
+    return transpose(matmul(dropped(options_.normalized ? softmax(s) : exp(s), drop), V), 1, 2);
   }
 
-  double sigma_, dropout_;
-  bool normalized_;
+  GaussianOptions options_;
 };
 
 using namespace conformance;

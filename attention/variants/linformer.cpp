@@ -35,7 +35,7 @@
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/error.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -78,6 +78,7 @@ struct LinformerOptions {
     return options;
   }
 
+  bool mixes_tokens() const { return order == "inputs"; }
   bool pools() const { return projection == "mean_pool" || projection == "max_pool"; }
 
   void describe(OptionVisitor& v) {
@@ -104,7 +105,7 @@ struct LinformerOptions {
       v.boolean("freeze", freeze,
                 "whether E and F keep their initial values instead of being trained");
       v.require(
-          order != "inputs" || sharing != "none", "sharing",
+          !mixes_tokens() || sharing != "none", "sharing",
           "expected headwise, kv or layerwise: order \"inputs\" compresses tokens before they are "
           "split into heads");
       v.require(sharing != "layerwise" ||
@@ -138,10 +139,9 @@ struct LinformerOptions {
         .decodes = local,
         .cross_lengths = !local,
         .fixed_length = true,
-        .shortens = order == "inputs",
+        .shortens = mixes_tokens(),
         // E and F of a part give a summand of the mixtures. Others have slots at the ends of parts.
-        .needs =
-            !local && (projection == "linear" || order == "inputs") ? Needs::sums : Needs::tokens,
+        .needs = !local && (projection == "linear" || mixes_tokens()) ? Needs::sums : Needs::tokens,
         .time = local ? "N (k + s) D" : "N k D",
         .memory = local ? "N (k + s)" : "k D + N"};
   }
@@ -151,10 +151,7 @@ class Linformer final : public Variant {
  public:
   Linformer(const nn::Scope& scope_, const Config& config, const LinformerOptions& options)
       : Variant(scope_, config),
-        dropout_(options.dropout),
-        kind_(options.projection),
-        inputs_(options.order == "inputs"),
-        local_(options.local),
+        options_(options),
         k_(options.k[options.k.size() == 1 ? 0 : static_cast<size_t>(config.layer)]),
         block_((config.max_length + k_ - 1) / k_) {
     if (options.pools()) return;
@@ -165,7 +162,7 @@ class Linformer final : public Variant {
       return;
     }
     const nn::Init init = init_of(options.init, k_);
-    Shape shape = kind_ == "linear" ? Shape{k_, config.max_length} : Shape{1, block_};
+    Shape shape = options_.projection == "linear" ? Shape{k_, config.max_length} : Shape{1, block_};
     if (options.sharing == "none") shape = shape.with_axis(0, config.heads);
     projection_k_.emplace(scope("projection_k"), shape, init, options.freeze);
     if (options.sharing == "none" || options.sharing == "headwise")
@@ -173,9 +170,9 @@ class Linformer final : public Variant {
   }
 
   Sources sources(const Variable& x, const Mask& mask, const nn::Pass& pass) override {
-    if (!inputs_) return {x, x};
+    if (!options_.mixes_tokens()) return {x, x};
     // Slots of blocks begin at any token: all are brought here.
-    const bool gathers = pass.join && kind_ != "linear";
+    const bool gathers = pass.join && options_.projection != "linear";
     const nn::Pass own = gathers ? nn::Pass{} : pass;
     Variable tokens = gathers ? whole_sequence(x, *pass.join, pass.tokens.of) : x;
     // Without what follows the end of sequences, for which E has no columns.
@@ -189,14 +186,14 @@ class Linformer final : public Variant {
   }
 
   int64_t rank(int64_t tokens) const override {
-    return inputs_ || local_ ? tokens : slots_of(tokens);
+    return options_.mixes_tokens() || options_.local ? tokens : slots_of(tokens);
   }
   std::string algorithm(int64_t tokens) const override {
-    if (!local_ || tokens > block_) return {};
+    if (!options_.local || tokens > block_) return {};
     return concat_message("softmax: ", tokens, " tokens are in one block of ", block_);
   }
   std::string advice(int64_t tokens) const override {
-    if (local_ && slots_of(tokens) + block_ >= tokens)
+    if (options_.local && slots_of(tokens) + block_ >= tokens)
       return concat_message(
           "attention.k = ", k_, " gives blocks of ", block_, " tokens: with ", slots_of(tokens),
           " slots that is no less than the ", tokens,
@@ -218,13 +215,14 @@ class Linformer final : public Variant {
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double slots = static_cast<double>(slots_of(keys)),
-                 seen = slots + (local_ ? static_cast<double>(block_) : 0), pairs = H * N * seen,
-                 projections = inputs_ && !two_projections() ? 1 : 2,
-                 per_token = kind_ == "linear" ? 2 * slots
-                             : kind_ == "conv" ? 2
-                                               : 1,
+                 seen = slots + (options_.local ? static_cast<double>(block_) : 0),
+                 pairs = H * N * seen,
+                 projections = options_.mixes_tokens() && !two_projections() ? 1 : 2,
+                 per_token = options_.projection == "linear" ? 2 * slots
+                             : options_.projection == "conv" ? 2
+                                                             : 1,
                  flops = projections * per_token * M * H * D + 4 * pairs * D;
-    if (local_) return {{flops, pairs}, {2 * flops}, 2 * pairs * bytes};
+    if (options_.local) return {{flops, pairs}, {2 * flops}, 2 * pairs * bytes};
     return {{flops, pairs}, {2 * flops, pairs}, bytes * (2 * slots * H * D + N * H)};
   }
 
@@ -244,48 +242,46 @@ class Linformer final : public Variant {
     const auto scores = [&](const Variable& q, const Variable& k) {
       return matmul(q, transpose(k, 3, 4), scale());
     };
-    const Variable q = by_block(inputs.q), v = by_block(inputs.v), values = slots(inputs.v, true);
-    const auto [own, others] = visible(mask.lengths, N);
-    Variable p = softmax(concat({masked_scores(own, scores(q, by_block(inputs.k))),
-                                 masked_scores(others, scores(q, slots(inputs.k, false)))},
-                                4));
-    if (pass.training && dropout_ > 0) p = dropout(p, dropout_, pass.random.fork(full_name()));
+    const Variable q = by_block(inputs.q), v = by_block(inputs.v), values = slots(inputs.v, true),
+                   all = concat({scores(q, by_block(inputs.k)), scores(q, slots(inputs.k, false))},
+                                4),
+                   p = dropout(softmax(masked_scores(visible(mask.lengths, N), all)),
+                               weight_dropout(options_.dropout, pass));
     const Variable out = matmul(slice(p, 4, 0, s), v) + matmul(slice(p, 4, s, s + blocks), values);
     return slice(reshape(permute(out, {0, 2, 3, 1, 4}), {B, blocks * s, H, D}), 1, 0, N);
   }
 
-  // Which tokens of its block, and which slots, a query may attend to: (B or 1, 1, blocks, s, s) and (B
-  // or 1, 1, blocks, 1, blocks).
-  std::pair<Tensor, Tensor> visible(const Tensor& lengths, int64_t tokens) const {
+  // Which tokens of its block, and which slots, a query may attend to: (B or 1, 1, blocks, s, s + blocks).
+  Tensor visible(const Tensor& lengths, int64_t tokens) const {
     const std::vector<int32_t> n = sample_lengths(lengths, tokens);
     const bool causal = config().causal;
-    const int64_t s = block_, blocks = slots_of(tokens), samples = static_cast<int64_t>(n.size());
-    Tensor own = Tensor::empty({samples, 1, blocks, s, s}, DType::u8),
-           others = Tensor::empty({samples, 1, blocks, 1, blocks}, DType::u8);
-    uint8_t *to_own = own.data<uint8_t>(), *to_others = others.data<uint8_t>();
+    const int64_t s = block_, blocks = slots_of(tokens);
+    Tensor keep = Tensor::empty({std::ssize(n), 1, blocks, s, s + blocks}, DType::u8);
+    if (is_dry()) return keep;
+    uint8_t* to = keep.data<uint8_t>();
     for (const int32_t length : n)
-      for (int64_t b = 0; b < blocks; ++b) {
-        for (int64_t i = 0; i < s; ++i)
-          for (int64_t j = 0; j < s; ++j) *to_own++ = b * s + j < length && (!causal || j <= i);
-        for (int64_t c = 0; c < blocks; ++c)
-          *to_others++ = c != b && c * s < length && (!causal || c < b);
+      for (int64_t i = 0; i < blocks * s; ++i) {
+        const int64_t b = i / s;
+        for (int64_t j = b * s; j < (b + 1) * s; ++j) *to++ = j < length && (!causal || j <= i);
+        for (int64_t c = 0; c < blocks; ++c) *to++ = c != b && c * s < length && (!causal || c < b);
       }
-    return {own, others};
+    return keep;
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    if (local_) return attend_locally(inputs, mask, pass);
+    if (options_.local) return attend_locally(inputs, mask, pass);
     // Exact attention to the slots: (B, slots, H, D).
     const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, inputs.q.size(1));
     const auto slots = [&](const Variable& x, bool values) {
-      return inputs_ ? x : compress(x, lengths, values, pass);
+      return options_.mixes_tokens() ? x : compress(x, lengths, values, pass);
     };
     const Variable keys = slots(inputs.k, false), values = slots(inputs.v, true);
     return softmax_attention(
         inputs.q, keys, values,
         {.scale = scale(),
-         .key_lengths = kind_ == "linear" ? Tensor() : filled_blocks(mask.lengths, block_),
-         .dropout = weight_dropout(dropout_, pass),
+         .key_lengths =
+             options_.projection == "linear" ? Tensor() : filled_blocks(mask.lengths, block_),
+         .dropout = weight_dropout(options_.dropout, pass),
          .first_query = first_token(pass)});
   }
 
@@ -302,7 +298,7 @@ class Linformer final : public Variant {
       return (values && owner.projection_v_ ? owner.projection_v_ : owner.projection_k_)->value();
     };
     const int64_t B = x.size(0), M = x.size(1), G = x.size(2), d = x.size(3), slots = slots_of(M);
-    if (kind_ == "linear") {
+    if (options_.projection == "linear") {
       const Variable whole = projection();
       const Variable E = M == whole.size(-1) ? whole : slice(whole, -1, first, first + M);
       const Variable mixed = E.rank() == 3
@@ -310,9 +306,9 @@ class Linformer final : public Variant {
                                  : reshape(matmul(E, reshape(x, {B, M, G * d})), {B, slots, G, d});
       return sum_of_parts(mixed, pass.join);
     }
-    if (kind_ == "mean_pool") return block_means(x, lengths, block_);
+    if (options_.projection == "mean_pool") return block_means(x, lengths, block_);
     const Variable blocks = in_blocks(x, block_);
-    if (kind_ == "conv") {
+    if (options_.projection == "conv") {
       const Variable w = projection();  // (1, s), or (H, 1, s)
       const int64_t filters = w.value().numel() / block_;
       const Variable taps = transpose(reshape(w, {filters, block_}), 0, 1);
@@ -326,13 +322,11 @@ class Linformer final : public Variant {
   }
 
   int64_t slots_of(int64_t tokens) const {
-    return kind_ == "linear" ? k_ : (tokens + block_ - 1) / block_;
+    return options_.projection == "linear" ? k_ : (tokens + block_ - 1) / block_;
   }
   bool two_projections() const { return projection_v_.has_value(); }
 
-  double dropout_;
-  std::string kind_;
-  bool inputs_, local_;
+  LinformerOptions options_;
   int64_t k_, block_;
   std::optional<Projection> projection_k_;  // E (k, max_length), or (H, k, max_length); a filter
                                             // (1, s), or (H, 1, s)

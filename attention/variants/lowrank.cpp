@@ -102,11 +102,11 @@ class Lowrank final : public Variant {
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    const Variable &q = inputs.q, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), first = first_token(pass);
-    check<ShapeError>(k.size(1) == N && first + N <= config().max_length,
-                      "lowrank: expected as many queries as keys, at most max_length = ",
-                      config().max_length, ", got ", N, " queries and ", k.size(1), " keys");
+    check<ShapeError>(first + N <= config().max_length,
+                      "lowrank: expected at most max_length = ", config().max_length,
+                      " tokens, got ", first + N);
     const auto rows_of = [&](const Variable& x) {
       const Variable of_heads =
           pass.heads.of ? slice(x, 0, pass.heads.first, pass.heads.first + H) : x;

@@ -3,6 +3,7 @@
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -75,12 +76,9 @@ class Mean final : public Variant {
       if (pass.join) sums = sums + sum_before(sum(v, {1}, true), *pass.join);
       return sums * inverse(counts, {1, M, 1, 1}, v.dtype());
     }
-    const std::vector<int32_t> n = mask.lengths.defined()
-                                       ? mask.lengths.to_vector<int32_t>()
-                                       : std::vector<int32_t>{static_cast<int32_t>(all)};
-    const auto samples = static_cast<int64_t>(n.size());
+    const std::vector<int32_t> n = sample_lengths(mask.lengths, all);
     const Variable sums = sum_of_parts(sum(v, {1}, true), pass.join);
-    return broadcast_to(sums * inverse(n, {samples, 1, 1, 1}, v.dtype()), inputs.q.shape());
+    return broadcast_to(sums * inverse(n, {std::ssize(n), 1, 1, 1}, v.dtype()), inputs.q.shape());
   }
 
   // Returns 1 / n for each count n, and 0 for n = 0.

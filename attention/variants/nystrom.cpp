@@ -27,8 +27,11 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "longhand/attention/bases/blocks.h"
 #include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
@@ -151,7 +154,7 @@ class Nystrom final : public Variant {
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    const Variable &q = inputs.q, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
     const int64_t all_tokens = pass.all_tokens(N);
     // Without padding all samples have the same segments: one row represents them.
@@ -166,21 +169,13 @@ class Nystrom final : public Variant {
     if (!all) out = through_landmarks(inputs, mask, lengths, pass);
     if (exact) {
       // Later tokens are padding in these samples; the results of the others are not used.
-      const int64_t n = std::min(all_tokens, options_.exact_below);
-      const SoftmaxAttentionOptions few_only{.key_lengths = lengths_from(mask.lengths, 0, n)};
-      Variable first;
-      if (pass.join) {
-        const Variable both = first_tokens(concat({k, v}, 2), n, pass);
-        first = softmax_attention(q, slice(both, 2, 0, H), slice(both, 2, H, 2 * H), few_only);
-      } else {
-        first = Variable(Tensor::zeros({B, N - n, H, D}, q.dtype()));
-        if (n > 0)
-          first = concat(
-              {softmax_attention(slice(q, 1, 0, n), slice(k, 1, 0, n), slice(v, 1, 0, n), few_only),
-               first},
-              1);
-      }
-      out = all ? first : where(few, first, out);
+      const int64_t n = std::clamp<int64_t>(options_.exact_below, 1, all_tokens);
+      const Variable queries = pass.join ? q : slice(q, 1, 0, n);
+      const auto [keys, values] = first_tokens(inputs, n, pass);
+      const Variable first = softmax_attention(queries, keys, values,
+                                               {.key_lengths = lengths_from(mask.lengths, 0, n)});
+      const Variable padded_first = padded(first, 0, N - queries.size(1));
+      out = all ? padded_first : where(few, padded_first, out);
     }
     if (conv_) {
       const Variable filters =
@@ -198,13 +193,19 @@ class Nystrom final : public Variant {
     return softmax(masked_scores(matmul(q, transpose(k, 2, 3), tau), false, lengths));
   }
 
-  // The first n tokens of all sequences, of which x (B, N, …) has some: each part adds its own.
-  static Variable first_tokens(const Variable& x, int64_t n, const nn::Pass& pass) {
-    const int64_t begin = std::min(pass.tokens.first, n), own = std::min(x.size(1), n - begin);
-    const auto zeros = [&](int64_t tokens) {
-      return Variable(Tensor::zeros({x.size(0), tokens, x.size(2), x.size(3)}, x.dtype()));
-    };
-    return pass.join->sum(concat({zeros(begin), slice(x, 1, 0, own), zeros(n - begin - own)}, 1));
+  // The first n keys and values of all sequences: each part adds those that it has.
+  static std::pair<Variable, Variable> first_tokens(const Inputs& in, int64_t n,
+                                                    const nn::Pass& pass) {
+    if (!pass.join) return {slice(in.k, 1, 0, n), slice(in.v, 1, 0, n)};
+    const int64_t begin = std::min(pass.tokens.first, n), own = std::min(in.k.size(1), n - begin);
+    const Variable both = slice(concat({in.k, in.v}, 2), 1, 0, own);
+    return halves(pass.join->sum(padded(both, begin, n - begin - own)));
+  }
+
+  // x (B, N, 2 H, …) as two of H heads.
+  static std::pair<Variable, Variable> halves(const Variable& x) {
+    const int64_t H = x.size(2) / 2;
+    return {slice(x, 2, 0, H), slice(x, 2, H, 2 * H)};
   }
 
   // How many landmarks a sequence has.
@@ -228,9 +229,7 @@ class Nystrom final : public Variant {
     if (query_landmarks_) {
       Qm = parameters(*query_landmarks_), Km = parameters(*key_landmarks_);
     } else if (pass.join) {
-      const int64_t H = q.size(2);
-      const Variable both = landmarks_of(concat({q, k}, 2), lengths, counts, m, pass);
-      Qm = slice(both, 2, 0, H), Km = slice(both, 2, H, 2 * H);
+      std::tie(Qm, Km) = halves(landmarks_of(concat({q, k}, 2), lengths, counts, m, pass));
     } else {
       Qm = landmarks_of(q, lengths, counts, m, pass);
       Km = landmarks_of(k, lengths, counts, m, pass);

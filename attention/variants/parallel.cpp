@@ -175,9 +175,12 @@ struct ParallelOptions {
 
 class ParallelDecoder final : public Decoder {
  public:
-  ParallelDecoder(int64_t heads, std::vector<std::unique_ptr<Decoder>> parts,
-                  std::vector<int64_t> counts)
-      : heads_(heads), parts_(std::move(parts)), counts_(std::move(counts)) {}
+  ParallelDecoder(int64_t heads, const std::vector<std::unique_ptr<Variant>>& variants,
+                  int64_t batch)
+      : heads_(heads) {
+    for (const auto& variant : variants)
+      parts_.push_back({variant->config().heads, variant->decoder(batch)});
+  }
 
   Tensor step(const Token& token) override {
     const Token all{token.q, token.k.defined() ? repeat_groups(token.k, heads_) : token.k,
@@ -185,31 +188,35 @@ class ParallelDecoder final : public Decoder {
     Tensor out = Tensor::empty(all.v.shape(), all.v.dtype());
     const int64_t D = all.v.size(2);
     int64_t first = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) {
+    for (const auto& [heads, decoder] : parts_) {
+      const int64_t last = first + heads;
       const auto take = [&](const Tensor& x, int64_t unit) {
-        return x.defined() ? x.slice(1, first * unit, (first + counts_[i]) * unit) : x;
+        return x.defined() ? x.slice(1, first * unit, last * unit) : x;
       };
-      copy_into(out.slice(1, first, first + counts_[i]),
-                parts_[i]->step({take(all.q, 1), take(all.k, 1), take(all.v, 1), take(all.x, D)}));
-      first += counts_[i];
+      copy_into(out.slice(1, first, last),
+                decoder->step({take(all.q, 1), take(all.k, 1), take(all.v, 1), take(all.x, D)}));
+      first = last;
     }
     return out;
   }
   int64_t bytes() const override {
     int64_t sum = 0;
-    for (const auto& part : parts_) sum += part->bytes();
+    for (const auto& part : parts_) sum += part.decoder->bytes();
     return sum;
   }
   int64_t bytes_after(int64_t tokens) const override {
     int64_t sum = 0;
-    for (const auto& part : parts_) sum += part->bytes_after(tokens);
+    for (const auto& part : parts_) sum += part.decoder->bytes_after(tokens);
     return sum;
   }
 
  private:
+  struct OfPart {
+    int64_t heads;
+    std::unique_ptr<Decoder> decoder;
+  };
   int64_t heads_;
-  std::vector<std::unique_ptr<Decoder>> parts_;
-  std::vector<int64_t> counts_;
+  std::vector<OfPart> parts_;
 };
 
 class Parallel final : public Variant {
@@ -221,11 +228,9 @@ class Parallel final : public Variant {
     for (Config& part : options.configs()) {
       const size_t i = parts_.size();
       if (heads == config.heads) break;
-      if (first && i < first->parts_.size() && first->names_[i] == part.name)
+      if (first && i < first->parts_.size() && first->parts_[i]->config().name == part.name)
         part.first = first->parts_[i].get();
       heads += part.heads;
-      counts_.push_back(part.heads);
-      names_.push_back(part.name);
       parts_.push_back(make(part.name, scope(std::to_string(i)), part));
     }
     check<ConfigError>(heads == config.heads, "parallel: the parts have ", heads,
@@ -233,9 +238,7 @@ class Parallel final : public Variant {
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    std::vector<std::unique_ptr<Decoder>> decoders;
-    for (const auto& part : parts_) decoders.push_back(part->decoder(batch));
-    return std::make_unique<ParallelDecoder>(config().heads, std::move(decoders), counts_);
+    return std::make_unique<ParallelDecoder>(config().heads, parts_, batch);
   }
   Work work(int64_t queries, int64_t keys) const override {
     Work sum;
@@ -254,12 +257,12 @@ class Parallel final : public Variant {
     const int64_t D = config().head_dim;
     Variables results;
     int64_t first = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const int64_t last = first + counts_[i];
+    for (const auto& variant : parts_) {
+      const int64_t last = first + variant->config().heads;
       const auto take = [&](const Variable& x) { return slice(x, 2, first, last); };
       Inputs part{take(inputs.q), take(inputs.k), take(inputs.v)};
-      if (parts_[i]->capabilities().uses_x) part.x = slice(inputs.x, 2, first * D, last * D);
-      results.push_back(parts_[i]->forward(part, {.lengths = mask.lengths}, pass));
+      if (variant->capabilities().uses_x) part.x = slice(inputs.x, 2, first * D, last * D);
+      results.push_back(variant->forward(part, {.lengths = mask.lengths}, pass));
       first = last;
     }
     return results.size() == 1 ? results[0] : concat(results, 2);
@@ -268,15 +271,13 @@ class Parallel final : public Variant {
   template <class Text>
   std::string joined(Text text_of) const {
     std::string out;
-    for (size_t i = 0; i < parts_.size(); ++i)
-      if (const std::string text = text_of(*parts_[i]); !text.empty())
-        out += concat_message(out.empty() ? "" : "; ", names_[i], ": ", text);
+    for (const auto& part : parts_)
+      if (const std::string text = text_of(*part); !text.empty())
+        out += concat_message(out.empty() ? "" : "; ", part->config().name, ": ", text);
     return out;
   }
 
   std::vector<std::unique_ptr<Variant>> parts_;
-  std::vector<int64_t> counts_;  // heads
-  std::vector<std::string> names_;
 };
 
 using namespace conformance;

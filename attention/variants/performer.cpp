@@ -134,16 +134,13 @@ class Performer final : public FeatureAttention {
   Performer(const nn::Scope& scope_, const Config& config, const PerformerOptions& options)
       : FeatureAttention(scope_, config,
                          [&](const MapScope& scope) { return map_of(options, scope); }),
-        both_(options.kernel == "hyperbolic"),
-        reference_(options.reference()),
-        balance_(options.balance),
-        eps_(options.eps) {}
+        options_(options) {}
 
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
-    const Inputs in = balance_ ? balanced(inputs, pass) : inputs;
-    return reference_ ? attend_as_references(in.q, in.k, in.v, mask)
-                      : FeatureAttention::attend(in, mask, pass);
+    const Inputs in = options_.balance ? balanced(inputs, pass) : inputs;
+    return options_.reference() ? attend_as_references(in.q, in.k, in.v, mask)
+                                : FeatureAttention::attend(in, mask, pass);
   }
 
   // ψ q and k / ψ. Channels that are 0 throughout stay 0.
@@ -163,13 +160,15 @@ class Performer final : public FeatureAttention {
   Variable attend_as_references(const Variable& q, const Variable& k, const Variable& v,
                                 const Mask& mask) const {
     const auto& W = static_cast<const RandomFeatureMap&>(map());
-    const double scale = W.x_scale();
-    const auto u = [&](const Variable& x) { return exponents(W.project(x, scale), both_); };
+    const double scale = W.x_scale(), eps = options_.eps;
+    const auto u = [&, both = options_.kernel == "hyperbolic"](const Variable& x) {
+      return exponents(W.project(x, scale), both);
+    };
     const auto phi = [&](const Variable& x, const Variable& ux, const Variable& c) {
       return exp(ux - half_square(x, scale) - c);
     };
     const Variable uq = u(q), uk = u(k);
-    const Variable fq = phi(q, uq, max(uq, 3, true)) + eps_;
+    const Variable fq = phi(q, uq, max(uq, 3, true)) + eps;
     Variable c = max(uk, 3, true);  // (B, M, H, 1)
     if (config().causal) {
       c = so_far(c);
@@ -178,23 +177,21 @@ class Performer final : public FeatureAttention {
                                  nullptr, {.final_state = false})
                                 .out;
       const Variable v1 = concat({v, Variable(Tensor::full(c.shape(), 1, v.dtype()))}, 3);
-      return normalised(sums * exp(fixed - c) + eps_ * sum(fq, {3}, true) * cumsum(v1, 1));
+      return normalised(sums * exp(fixed - c) + eps * sum(fq, {3}, true) * cumsum(v1, 1));
     }
     const Tensor real = mask.lengths.defined() ? real_tokens(mask.lengths, k.size(1)) : Tensor();
     if (real.defined()) c = where(real, c, never);
     c = max(c, 1, true);
     if (real.defined()) c = where(not_empty(mask.lengths), c, 0.0);
-    return linear_attention(fq, phi(k, uk, c) + eps_, v, {.key_lengths = mask.lengths});
+    return linear_attention(fq, phi(k, uk, c) + eps, v, {.key_lengths = mask.lengths});
   }
 
-  bool both_, reference_, balance_;
-  double eps_;
+  PerformerOptions options_;
 };
 
 }  // namespace
 
 Spec performer_variant() {
-  using namespace conformance;
   return make_spec<PerformerOptions, Performer>(
       {.summary = "positive random features of the softmax kernel, and others",
        .paper = "Choromanski et al. 2020, arXiv 2009.14794",
@@ -219,38 +216,7 @@ Spec performer_variant() {
              {"heads", "per_head"}},
             {{"features", 20}, {"draw", "learned"}, {"kernel", "optimal"}},
             {{"features", 20}, {"draw", "learned"}, {"kernel", "relu"}}},
-       .evidence =
-           {{"closed-forms",
-             "4 estimators: unbiased, with the mean squared errors of their formulas within 5 %",
-             closed_forms},
-            {"orthogonal-unbiased", "orthogonal draws are Haar: every row is unbiased",
-             orthogonal_unbiased},
-            {"givens-unbiased", "draws by Givens rotations: every row is unbiased",
-             givens_unbiased},
-            {"orthogonal-better",
-             "orthogonal rows have smaller errors than independent ones, within the bound",
-             orthogonal_better},
-            {"optimal-better",
-             "optimal features: unbiased, with a smaller variance than positive ones, that of its "
-             "formula",
-             optimal_better},
-            {"balanced-better",
-             "where queries are large and keys small, or the reverse, balanced channels have "
-             "smaller errors",
-             balanced_better},
-            {"row-distribution",
-             "norms chi, entries normal; orthogonal within a block, independent between blocks",
-             row_distribution},
-            {"redraws", "redrawn features are normal and independent of earlier ones", redraws},
-            {"positive-rate", "the error decreases as m^-0.5: positive features, independent rows",
-             positive_rate},
-            {"orthogonal-rate", "the same for hyperbolic features, orthogonal rows",
-             orthogonal_rate},
-            {"softmax-of-features",
-             "a softmax over features, as published in some texts, does not converge",
-             softmax_of_features},
-            {"no-collapse", "q and k up to 3 N(0, 1): results are finite and not uniform attention",
-             no_collapse}},
+       .evidence = conformance::performer_evidence(),
        .rate = -0.5,
        .replaced = {
            {"projection", "efficient attention is a separate variant: type = \"efficient\""}}});

@@ -37,6 +37,7 @@ struct SkyformerOptions {
   int64_t landmarks = 64, inverse_iterations = 6, redraw_interval = 1;
   std::string inverse = "iterative";
 
+  bool iterates() const { return inverse == "iterative"; }
   void describe(OptionVisitor& v) {
     v.number("sigma", sigma, {1e-6, 1e6}, "bandwidth of the Gaussian kernel of x / D^(1/4)");
     v.integer("landmarks", landmarks, {2, 1 << 16},
@@ -46,7 +47,7 @@ struct SkyformerOptions {
     v.number("gamma", gamma, {0}, "regularisation added to the diagonal of κ(L, L)");
     v.choice("inverse", inverse, {"iterative", "exact"},
              "how κ(L, L) + γ I is inverted: approximately, by iteration, or exactly");
-    v.when(inverse == "iterative", "inverse = \"iterative\"", [&] {
+    v.when(iterates(), "inverse = \"iterative\"", [&] {
       v.integer("inverse_iterations", inverse_iterations, {0, 1000}, "number of iterations");
     });
     v.integer("redraw_interval", redraw_interval, {0},
@@ -70,37 +71,33 @@ class Skyformer final : public Variant {
  public:
   Skyformer(const nn::Scope& scope_, const Config& config, const SkyformerOptions& options)
       : Variant(scope_, config),
-        sigma_(options.sigma),
-        gamma_(options.gamma),
-        landmarks_(options.landmarks),
-        iterations_(options.inverse_iterations),
-        redraw_interval_(options.redraw_interval),
-        iterative_(options.inverse == "iterative"),
-        random_state_(scope("random_state"), state_tensor(init_random().fork("landmarks"))),
-        redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
-        steps_(scope("steps"), Tensor::zeros({}, DType::i64)) {}
+        options_(options),
+        redraws_([this](const std::string& name) { return scope(name); },
+                 init_random().fork("landmarks"), options.redraw_interval) {}
 
   // Counts κ(Q, L), κ(L, K) and κ(L, L), the iterations for the inverse, and products with V.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
-    const double d = static_cast<double>(landmarks_),
-                 solve = static_cast<double>(iterative_ ? 8 * iterations_ : 30);
+    const double d = static_cast<double>(options_.landmarks),
+                 solve = static_cast<double>(options_.iterates() ? 8 * options_.inverse_iterations
+                                                                 : 30);
     const double flops = (N + M + d) * 4 * d * D + solve * d * d * d;
     const double numbers = (N + M) * d + 4 * d * d;
     return H * Work{{flops, (N + M + d) * d}, {2 * flops}, numbers * bytes};
   }
 
-  int64_t rank(int64_t) const override { return landmarks_; }
+  int64_t rank(int64_t) const override { return options_.landmarks; }
 
   std::string algorithm(int64_t tokens) const override {
-    if (landmarks_ / 2 < tokens) return {};
-    return concat_message("all rows: ", tokens, " tokens are at most ", landmarks_ / 2,
+    if (options_.landmarks / 2 < tokens) return {};
+    return concat_message("all rows: ", tokens, " tokens are at most ", options_.landmarks / 2,
                           " landmarks of each kind");
   }
 
  private:
   double scale() const {
-    return 1 / (sigma_ * sigma_ * std::sqrt(static_cast<double>(config().head_dim)));
+    return 1 /
+           (options_.sigma * options_.sigma * std::sqrt(static_cast<double>(config().head_dim)));
   }
 
   // Computes each sample separately, from its real tokens only.
@@ -128,12 +125,9 @@ class Skyformer final : public Variant {
   std::vector<int32_t> drawn(const std::string& of, int64_t n) const {
     std::vector<int32_t> rows(n);
     std::iota(rows.begin(), rows.end(), 0);
-    const int64_t count = landmarks_ / 2;
+    const int64_t count = options_.landmarks / 2;
     if (n <= count) return rows;
-    RandomStream random(generator_of(random_state_.value())
-                            .fork(static_cast<uint64_t>(*redraws_.value().data<int64_t>()))
-                            .fork(of)
-                            .fork(static_cast<uint64_t>(n)));
+    RandomStream random(redraws_.generator().fork(of).fork(static_cast<uint64_t>(n)));
     for (int64_t i = 0; i < count; ++i)
       std::swap(rows[i], rows[i + static_cast<int64_t>(random.below(n - i))]);
     rows.resize(count);
@@ -157,31 +151,25 @@ class Skyformer final : public Variant {
       return exp(gaussian_exponents(x, y, scale()));
     };
     const int64_t d = L.size(1);
-    const Variable A = kernel(L, L) + diagonal(d, gamma_, q.dtype());
+    const Variable A = kernel(L, L) + diagonal(d, options_.gamma, q.dtype());
     const Variable mixed = matmul(kernel(L, k), v);  // (H, d, D)
-    if (!iterative_) return matmul(kernel(q, L), matmul(inverse(A), mixed));
+    if (!options_.iterates()) return matmul(kernel(q, L), matmul(inverse(A), mixed));
     const Variable one(Tensor::scalar(1, q.dtype()));
     const Variable S = one / sqrt(sum(A, {2}, true));  // (H, d, 1)
     const Variable M = S * A * transpose(S, 1, 2);
     const Variable I = diagonal(d, 1, q.dtype());
     Variable Z = I;
-    for (int64_t i = 0; i < iterations_; ++i) {
+    for (int64_t i = 0; i < options_.inverse_iterations; ++i) {
       const Variable MZ = matmul(M, Z);
       Z = matmul(Z, 13 * I - matmul(MZ, 15 * I - matmul(MZ, 7 * I - MZ)), 0.25);
     }
     return matmul(kernel(q, L), S * matmul(Z, S * mixed));
   }
 
-  void on_step() override {
-    const int64_t step = ++*steps_.mutable_value().data<int64_t>();
-    if (redraw_interval_ > 0 && step % redraw_interval_ == 0)
-      ++*redraws_.mutable_value().data<int64_t>();
-  }
+  void on_step() override { redraws_.step(); }
 
-  double sigma_, gamma_;
-  int64_t landmarks_, iterations_, redraw_interval_;
-  bool iterative_;
-  nn::Buffer random_state_, redraws_, steps_;
+  SkyformerOptions options_;
+  Redraws redraws_;
 };
 
 using namespace conformance;

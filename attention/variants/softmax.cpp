@@ -12,6 +12,7 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
+#include "longhand/attention/ops/ring_attention.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
@@ -94,24 +95,22 @@ class Softmax final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1), M = k.size(1);
-    check<ShapeError>(N == M || capabilities().cross_lengths,
-                      "softmax: with a window or ALiBi, expected as many queries as keys, got ", N,
-                      " queries and ", M, " keys");
     const DropoutOptions drop = weight_dropout(dropout_, pass);
     std::vector<double> slopes = slopes_;
     if (pass.heads.of && !slopes_.empty())
       slopes.assign(slopes_.begin() + pass.heads.first,
                     slopes_.begin() + pass.heads.first + q.size(2));
-    if (takes_all(mask))
-      return softmax_attention(q, k, v,
-                               {.scale = scale_,
-                                .causal = config().causal,
-                                .window = window_,
-                                .key_lengths = mask.lengths,
-                                .query_lengths = mask.lengths,
-                                .slopes = slopes,
-                                .dropout = drop,
-                                .join = pass.join});
+    if (takes_all(mask)) {
+      const SoftmaxAttentionOptions options{.scale = scale_,
+                                            .causal = config().causal,
+                                            .window = window_,
+                                            .key_lengths = mask.lengths,
+                                            .query_lengths = mask.lengths,
+                                            .slopes = slopes,
+                                            .dropout = drop};
+      return pass.join ? ring_attention(q, k, v, options, pass.join)
+                       : softmax_attention(q, k, v, options);
+    }
     const Variable keys = permute(k, {0, 2, 3, 1});                    // (B, H, D, M)
     Variable scores = matmul(permute(q, {0, 2, 1, 3}), keys, scale_);  // (B, H, N, M)
     if (!slopes.empty()) scores = scores + Variable(distances(slopes, N, q.dtype()));

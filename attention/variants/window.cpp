@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "longhand/attention/bases/blocks.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
@@ -103,23 +104,16 @@ struct Blocks {
   Variable sequences(const Variable& x) const {
     if (d == 1) return x;
     const int64_t B = x.size(0), H = x.size(2), D = x.size(3);
-    const Variable whole =
-        n * d == N ? x : concat({x, Variable(Tensor::zeros({B, n * d - N, H, D}, x.dtype()))}, 1);
-    return reshape(permute(reshape(whole, {B, n, d, H, D}), {0, 2, 1, 3, 4}), {B * d, n, H, D});
+    return reshape(permute(reshape(padded(x, 0, n * d - N), {B, n, d, H, D}), {0, 2, 1, 3, 4}),
+                   {B * d, n, H, D});
   }
 
   // Returns (B, count, width, H, D): for each block b, `width` tokens from b C + begin.
   Variable cut(const Variable& x, int64_t begin, int64_t width) const {
-    const int64_t B = x.size(0), H = x.size(2), D = x.size(3), end = begin + count * C;
-    Variables parts;
-    const auto zeros = [&](int64_t tokens) {
-      if (tokens > 0) parts.push_back(Variable(Tensor::zeros({B, tokens, H, D}, x.dtype())));
-    };
-    zeros(-begin);
-    parts.push_back(slice(x, 1, std::max<int64_t>(begin, 0), std::min(end, n)));
-    zeros(end - n);
-    const Variable all = parts.size() == 1 ? parts[0] : concat(parts, 1);
-    return slice(reshape(all, {B, count, C, H, D}), 2, 0, width);
+    const int64_t end = begin + count * C;
+    const Variable own = slice(x, 1, std::max<int64_t>(begin, 0), std::min(end, n));
+    return slice(reshape(padded(own, -begin, end - n), {x.size(0), count, C, x.size(2), x.size(3)}),
+                 2, 0, width);
   }
 };
 
@@ -154,11 +148,7 @@ struct WindowOptions {
 class Window final : public Variant {
  public:
   Window(const nn::Scope& scope_, const Config& config, const WindowOptions& options)
-      : Variant(scope_, config),
-        dropout_(options.dropout),
-        window_(options.window),
-        dilation_(options.dilation),
-        globals_(options.global_tokens) {}
+      : Variant(scope_, config), options_(options) {}
 
   // Keeps the keys and values of the global tokens, followed by a ring of those of the last w d + 1
   // tokens.
@@ -190,8 +180,9 @@ class Window final : public Variant {
                                .place = place});
   }
   std::string algorithm(int64_t tokens) const override {
-    const int64_t reach = dilation_ == 1 ? window_ : 0;  // a gap leaves out the next token
-    if (tokens - 1 > reach && tokens > globals_) return {};
+    const int64_t reach =
+        options_.dilation == 1 ? options_.window : 0;  // a gap leaves out the next token
+    if (tokens - 1 > reach && tokens > options_.global_tokens) return {};
     return concat_message("softmax: ", tokens, " tokens all attend to each other");
   }
   // Counts only the scores inside the window; whole blocks have more.
@@ -214,7 +205,7 @@ class Window final : public Variant {
  private:
   // How many tokens a query sees on each side, of N, at most `most`.
   int64_t reach(int64_t N, int64_t most) const {
-    return std::min(std::min(window_, N) * std::min(dilation_, N), most);
+    return std::min(std::min(options_.window, N) * std::min(options_.dilation, N), most);
   }
 
   // Attention of some tokens to their neighbourhood, in which other queries are 0 and their results not
@@ -231,13 +222,9 @@ class Window final : public Variant {
                   end = std::min(around.size(1), N - start), own = std::min(n, N - begin);
     if (own <= 0)  // padding alone: any result, that depends on the neighbours as others do
       return slice(slice(around, 1, before, before + n), 2, H, 2 * H);
-    const auto zeros = [&](int64_t tokens) {
-      return Variable(Tensor::zeros({B, tokens, H, inputs.q.size(3)}, inputs.q.dtype()));
-    };
     const Variable near = slice(around, 1, first, end);
-    const Inputs in{
-        concat({zeros(before - first), slice(inputs.q, 1, 0, own), zeros(end - before - own)}, 1),
-        slice(near, 2, 0, H), slice(near, 2, H, 2 * H)};
+    const Inputs in{padded(slice(inputs.q, 1, 0, own), before - first, end - before - own),
+                    slice(near, 2, 0, H), slice(near, 2, H, 2 * H)};
     Mask of_near;
     if (mask.lengths.defined()) {
       of_near.lengths = mask.lengths.clone();
@@ -250,24 +237,22 @@ class Window final : public Variant {
     whole.tokens = {};
     whole.join = nullptr;
     const Variable out = attend(in, of_near, whole);
-    return concat({slice(out, 1, before - first, before - first + own), zeros(n - own)}, 1);
+    return padded(slice(out, 1, before - first, before - first + own), 0, n - own);
   }
 
   Blocks cut(int64_t tokens) const {
-    return {tokens, window_, dilation_, globals_, config().causal};
+    return {tokens, options_.window, options_.dilation, options_.global_tokens, config().causal};
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1);
-    check<ShapeError>(k.size(1) == N, "window: expected as many queries as keys, got ", N,
-                      " queries and ", k.size(1), " keys");
     if (pass.join) return attend_near(inputs, mask, pass);
     const Blocks blocks = cut(N);
+    std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     // One for all samples, unless sequences of several samples are split.
-    std::vector<int32_t> lengths(blocks.d > 1 ? B : 1, static_cast<int32_t>(N));
-    if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
-    const DropoutOptions drop = weight_dropout(dropout_, pass);
+    if (blocks.d > 1) lengths.resize(B, static_cast<int32_t>(N));
+    const DropoutOptions drop = weight_dropout(options_.dropout, pass);
     const Variable out = blocks.joined(attend(blocks.queries(q), blocks.block_keys(k),
                                               blocks.block_keys(v), blocks.keep(lengths), drop));
     if (blocks.g == 0) return out;
@@ -290,8 +275,7 @@ class Window final : public Variant {
     return matmul(p, v);
   }
 
-  double dropout_;
-  int64_t window_, dilation_, globals_;
+  WindowOptions options_;
 };
 
 using namespace conformance;

@@ -56,11 +56,9 @@ RingResult attend_on(int P, const Case& c, const Tensor& q, const Tensor& k, con
           Tensor::full({ring_batch}, static_cast<double>(part.length), DType::i32);
     const Variable own_q(part_of(q, part, NAN), true), own_k(part_of(k, part, NAN), true),
         own_v(part_of(v, part, NAN), true);
-    if (part.cut())
-      options.join = of;
-    else
-      options.query_lengths = lengths;
-    const Variable out = softmax_attention(own_q, own_k, own_v, options);
+    options.query_lengths = part.cut() ? Tensor() : lengths;
+    const Variable out = part.cut() ? ring_attention(own_q, own_k, own_v, options, of)
+                                    : softmax_attention(own_q, own_k, own_v, options);
     backward(out, part_of(weights, part, 0));
     const std::lock_guard lock(mutex);
     const int64_t real = std::min(part.tokens(), std::max<int64_t>(0, part.length - part.begin));
@@ -122,8 +120,8 @@ TEST_CASE("ring attention sends the keys of a part round, whatever the length") 
         return Variable(Tensor::full({ring_batch, part.tokens(), h, ring_dim}, 0.5), true);
       };
       const int64_t before = ranks.traffic().bytes;
-      const Variable out = ring_attention(make(ring_heads), make(ring_key_heads),
-                                          make(ring_key_heads), {.join = of});
+      const Variable out =
+          ring_attention(make(ring_heads), make(ring_key_heads), make(ring_key_heads), {}, of);
       const int64_t part_bytes = 2 * ring_batch * part.tokens() * ring_key_heads * ring_dim * 4;
       check(ranks.traffic().bytes - before == 3 * part_bytes, "the forward pass");
       backward(out, Tensor::full(out.shape(), 1));
@@ -136,9 +134,8 @@ TEST_CASE("ring attention refuses what depends on other keys") {
     const Variable x(Tensor::zeros({1, 4, 1, 4}));
     SoftmaxAttentionOptions options;
     options.key_bias = Variable(Tensor::zeros({1, 4, 1}));
-    options.join = SequencePart::of(ranks, 8);
     try {
-      ring_attention(x, x, x, options);
+      ring_attention(x, x, x, options, SequencePart::of(ranks, 8));
     } catch (const ConfigError& e) {
       check(std::string(e.what()).find("expected neither log_decay, key_bias nor pattern") !=
                 std::string::npos,

@@ -375,6 +375,29 @@ TEST_CASE("sequences over ranks: what cannot be cut is refused") {
   });
 }
 
+TEST_CASE("sequences over ranks: an empty one, and nystrom without exact attention") {
+  Config config{.heads = 2, .head_dim = 4, .max_length = 8};
+  config.options.set("landmarks", int64_t{2});
+  config.options.set("exact_below", int64_t{0});
+  Tensor x = Tensor::empty({2, 8, 2, 4}, DType::f64);
+  fill_normal(x, Generator(1));
+  const Mask mask{.lengths = Tensor::from(std::vector<int32_t>{8, 0}, {2})};
+  const auto result = [&](const Tensor& tokens, const nn::Pass& pass) {
+    const auto variant = make("nystrom", nn::root(DType::f64), config);
+    return variant->forward(Variable(tokens), Variable(tokens), Variable(tokens), mask, pass)
+        .value();
+  };
+  const Tensor whole = result(x, {});
+  run_ranks(2, [&](Communicator& ranks) {
+    const auto part = SequencePart::of(ranks, 8);
+    const auto own = [&](const Tensor& of) {
+      return of.slice(1, part->begin, part->begin + part->tokens()).contiguous();
+    };
+    const Tensor out = result(own(x), over_part({}, part));
+    check(distance(out, own(whole), 1) <= 1e-12, "rank ", ranks.rank(), " differs");
+  });
+}
+
 TEST_CASE("sequences over ranks: a grid with data-parallel ranks") {
   // 4 ranks: two groups, each with batches of its own, cut over two ranks.
   const TransformerConfig config = small("performer", {}, true);
