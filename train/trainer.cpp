@@ -10,6 +10,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config/config.h"
+#include "longhand/train/step/cross_entropy.h"
 
 namespace longhand::train {
 namespace {
@@ -86,6 +87,10 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
              .loader = loader,
              .options = options_.step,
              .on_phase = observer_.on_phase,
+             .after_update =
+                 [this](int64_t step) {
+                   if (ema_) ema_->update(step);
+                 },
              .on_defect = [this](const std::string& defect) { skip_step(defect); }}) {
   check<ConfigError>(
       options.steps >= 0 && options.step.micro_batches >= 1 && options.log_every >= 1 &&
@@ -123,7 +128,7 @@ Stopped Trainer::run() {
 
     const Step::Result result = [&] {
       try {
-        return step_.take(state_, ema_ ? &*ema_ : nullptr);
+        return step_.take(state_);
       } catch (...) {
         loader_.seek(state_.cursor);  // so that the step can be repeated
         throw;

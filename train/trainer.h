@@ -12,6 +12,7 @@
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/step/ema.h"
 #include "longhand/train/step/evaluation.h"
 #include "longhand/train/step/options.h"
 #include "longhand/train/step/step.h"

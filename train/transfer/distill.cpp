@@ -7,6 +7,7 @@
 #include "longhand/attention/analysis/weights.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
+#include "longhand/train/step/cross_entropy.h"
 
 namespace longhand::train {
 namespace {
