@@ -86,7 +86,10 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
              .schedule = schedule,
              .loader = loader,
              .options = options_.step,
-             .on_phase = observer_.on_phase,
+             .on_phase =
+                 [this](const char* name) {
+                   if (observer_.on_phase) observer_.on_phase(name);
+                 },
              .after_update =
                  [this](int64_t step) {
                    if (ema_) ema_->update(step);
@@ -137,8 +140,8 @@ Stopped Trainer::run() {
     interval_tokens_ += result.tokens;
     interval_seconds_ += result.seconds;
     if (observer_.on_progress)
-      observer_.on_progress({state_.step, options_.steps, result.loss, result.learning_rate,
-                             rate(result.tokens, result.seconds), result.seconds, result.tokens});
+      observer_.on_progress(
+          {result, state_.step, options_.steps, rate(result.tokens, result.seconds)});
     if (due(state_.step, options_.log_every) || state_.step == options_.steps) train_record(result);
     if (observer_.on_hash && due(state_.step, options_.hash_every))
       observer_.on_hash(state_.step, hash_of(step_.parameters()));

@@ -61,8 +61,10 @@ class Step {
   Computed compute(int64_t step);
 
   struct Result {
-    double loss, learning_rate, gradient_norm, seconds;
-    int64_t tokens;
+    double loss = 0, learning_rate = 0;
+    double gradient_norm = 0;  // before clipping
+    double seconds = 0;
+    int64_t tokens = 0;  // without padding
   };
   /// Does the next step and counts it in `state`.
   Result take(TrainingState& state);
