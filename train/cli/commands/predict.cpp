@@ -1,7 +1,7 @@
 // longhand predict: the predictions of a trained model, example by example.
 #include "longhand/train/evaluate/predict.h"
 #include "longhand/train/cli/commands/commands.h"
-#include "longhand/train/run/child.h"
+#include "longhand/train/config/memory.h"
 #include "longhand/train/run/run_record.h"
 
 namespace longhand::cli {
