@@ -1,7 +1,8 @@
 #include "longhand/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 #include <span>
 #include <utility>
@@ -23,9 +24,7 @@ bool due(int64_t step, int64_t every) { return every > 0 && step > 0 && step % e
 
 /// "step-00001000.h5"
 std::string numbered(const char* prefix, int64_t step) {
-  char name[48];
-  std::snprintf(name, sizeof name, "%s%08lld.h5", prefix, static_cast<long long>(step));
-  return name;
+  return fmt::format("{}{:08}.h5", prefix, step);
 }
 
 nn::StateDict clone(const nn::StateDict& state) {
