@@ -61,6 +61,7 @@ Checkpoint large_checkpoint() {
   c.training = {.step = int64_t{1} << 60,
                 .seed = std::numeric_limits<uint64_t>::max(),
                 .cursor = {.epoch = 7, .batch = 9},
+                .interval = {},
                 .evaluated_step = 90,
                 .best = 1.0 / 3,
                 .best_step = 80,
