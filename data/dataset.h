@@ -21,6 +21,9 @@ struct Batch {
   Tensor tokens;   // (B, N) i32, padded with 0 at the end
   Tensor targets;  // i32: (B) classes of sequences, or (B, N) classes of tokens
   Tensor lengths;  // (B) i32, tokens without padding; undefined if no sequence is padded
+
+  /// Examples begin … end-1, as views.
+  Batch examples(int64_t begin, int64_t end) const;
 };
 
 /// A range of the examples of a dataset with something in common, such as their length.
@@ -53,6 +56,11 @@ struct ExampleView {
 };
 /// The examples of a batch of contiguous tensors, which must outlive them.
 std::vector<ExampleView> examples_of(const Batch& batch);
+
+/// Returns the number of i32 targets that are not ignored.
+int64_t count_targets(const Tensor& targets);
+/// Returns the number of tokens of a batch that are not padding.
+int64_t count_tokens(const Batch& batch);
 
 /// begin, …, end - 1.
 std::vector<int64_t> indices_from(int64_t begin, int64_t end);

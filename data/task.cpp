@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 
+#include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "longhand/data/dataset.h"
@@ -105,6 +106,11 @@ std::string TaskInfo::label_of(int32_t target) const {
   return is_named ? labels[target] : std::to_string(target);
 }
 
+Batch Batch::examples(int64_t begin, int64_t end) const {
+  const auto rows = [&](const Tensor& t) { return t ? t.slice(0, begin, end) : t; };
+  return {rows(tokens), rows(targets), rows(lengths)};
+}
+
 std::vector<ExampleView> examples_of(const Batch& batch) {
   const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
   const bool per_token = batch.targets.rank() == 2;
@@ -116,6 +122,19 @@ std::vector<ExampleView> examples_of(const Batch& batch) {
                    per_token ? std::span(targets + b * N, length) : std::span(targets + b, 1)});
   }
   return out;
+}
+
+int64_t count_targets(const Tensor& targets) {
+  if (is_dry()) return 0;
+  const Tensor dense = targets.contiguous();
+  const int32_t* const t = dense.data<int32_t>();
+  return dense.numel() - std::count(t, t + dense.numel(), ignore_index);
+}
+
+int64_t count_tokens(const Batch& batch) {
+  if (!batch.lengths) return batch.tokens.numel();
+  const std::vector<int32_t> lengths = batch.lengths.to_vector<int32_t>();
+  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
 }
 
 std::vector<int64_t> indices_from(int64_t begin, int64_t end) {

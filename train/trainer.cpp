@@ -1,7 +1,8 @@
 #include "longhand/train/trainer.h"
 
+#include <fmt/format.h>
+
 #include <cmath>
-#include <cstdio>
 #include <numbers>
 #include <span>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config/config.h"
+#include "longhand/train/step/cross_entropy.h"
 
 namespace longhand::train {
 namespace {
@@ -22,9 +24,7 @@ bool due(int64_t step, int64_t every) { return every > 0 && step > 0 && step % e
 
 /// "step-00001000.h5"
 std::string numbered(const char* prefix, int64_t step) {
-  char name[48];
-  std::snprintf(name, sizeof name, "%s%08lld.h5", prefix, static_cast<long long>(step));
-  return name;
+  return fmt::format("{}{:08}.h5", prefix, step);
 }
 
 nn::StateDict clone(const nn::StateDict& state) {
@@ -85,7 +85,14 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
              .schedule = schedule,
              .loader = loader,
              .options = options_.step,
-             .on_phase = observer_.on_phase,
+             .on_phase =
+                 [this](const char* name) {
+                   if (observer_.on_phase) observer_.on_phase(name);
+                 },
+             .after_update =
+                 [this](int64_t step) {
+                   if (ema_) ema_->update(step);
+                 },
              .on_defect = [this](const std::string& defect) { skip_step(defect); }}) {
   check<ConfigError>(
       options.steps >= 0 && options.step.micro_batches >= 1 && options.log_every >= 1 &&
@@ -123,7 +130,7 @@ Stopped Trainer::run() {
 
     const Step::Result result = [&] {
       try {
-        return step_.take(state_, ema_ ? &*ema_ : nullptr);
+        return step_.take(state_);
       } catch (...) {
         loader_.seek(state_.cursor);  // so that the step can be repeated
         throw;
@@ -132,8 +139,8 @@ Stopped Trainer::run() {
     interval_tokens_ += result.tokens;
     interval_seconds_ += result.seconds;
     if (observer_.on_progress)
-      observer_.on_progress({state_.step, options_.steps, result.loss, result.learning_rate,
-                             rate(result.tokens, result.seconds), result.seconds, result.tokens});
+      observer_.on_progress(
+          {result, state_.step, options_.steps, rate(result.tokens, result.seconds)});
     if (due(state_.step, options_.log_every) || state_.step == options_.steps) train_record(result);
     if (observer_.on_hash && due(state_.step, options_.hash_every))
       observer_.on_hash(state_.step, hash_of(step_.parameters()));

@@ -7,11 +7,13 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "longhand/data/dataset.h"
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
 #include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/step/ema.h"
 #include "longhand/train/step/evaluation.h"
 #include "longhand/train/step/options.h"
 #include "longhand/train/step/step.h"
@@ -47,13 +49,9 @@ struct Record {
 };
 
 /// Reported after each step, for a progress bar.
-struct Progress {
+struct Progress : Step::Result {
   int64_t step = 0, steps = 0;
-  double loss = 0;  // of this step
-  double learning_rate = 0;
   double tokens_per_second = 0;  // of this step
-  double seconds = 0;            // of this step
-  int64_t tokens = 0;            // of this step, with padding
 };
 
 /// Callbacks for the caller. Empty functions are not called.
@@ -99,6 +97,9 @@ class Trainer {
           data::Loader& loader, const data::Task& task, const TrainerOptions& options,
           Observer observer = {}, std::filesystem::path folder = {}, std::string config = {},
           LossFn loss = {});
+
+  /// Replaces the observer, before run().
+  void observe(Observer observer) { observer_ = std::move(observer); }
 
   /// Trains until there is a reason to stop, then saves last.h5. Throws DivergedError, naming the
   /// step, if its loss or gradient is not finite or an outlier (see GuardOptions), unless the step is

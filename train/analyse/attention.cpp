@@ -95,7 +95,7 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
                            shaded(analysis::pooled_map(map, std::min<int64_t>(a.size, 48))));
     }
   }
-  Results results{.title = "Attention maps of " + run.file, .summary = summary};
+  Results results{.title = "Attention maps of " + run.source.checkpoint, .summary = summary};
   results.tables = {shapes, maps};
   return {std::move(results), std::move(drawn)};
 }

@@ -248,7 +248,7 @@ Results error(const ErrorOptions& a, const LoadedRun* run, const OnProgress& on_
        {std::pair("output", "Error of the result"), {"weights", "Error of the weights"}})
     add_chart(errors, std::string(title) + " against features, landmarks or slots", "size", y,
               series, true, true);
-  Results results{.title = run ? "Errors of approximations on " + run->file
+  Results results{.title = run ? "Errors of approximations on " + run->source.checkpoint
                                : "Errors of approximations on random inputs",
                   .summary = summary_of(found)};
   results.tables.push_back(errors);

@@ -23,11 +23,7 @@ data::Scores scores_of(longhand::attention::Transformer& model, int64_t batch_si
     std::vector<double> out;
     for (int64_t begin = 0; begin < batch.tokens.size(0); begin += batch_size) {
       const int64_t end = std::min(batch.tokens.size(0), begin + batch_size);
-      const auto part = [&](const Tensor& t) {
-        return t.defined() ? t.slice(0, begin, end).contiguous() : t;
-      };
-      const Prediction p = logits({part(batch.tokens), part(batch.targets), part(batch.lengths)},
-                                  nn::Pass::evaluate());
+      const Prediction p = logits(batch.examples(begin, end), nn::Pass::evaluate());
       std::vector<TargetScore> scores;
       measure(p.logits.value(), p.targets, &scores);
       for (const TargetScore& score : scores) out.push_back(score.correct);

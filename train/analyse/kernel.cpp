@@ -125,7 +125,7 @@ Results kernel(const KernelOptions& a, const LoadedRun* run, const OnProgress& o
   add_chart(table, "Error of kernel matrices", "m", "error", series, true, true);
   table.charts.back().theory = "expected";
   Results results{
-      .title = run ? "Kernels on " + run->file : "Kernels on random points",
+      .title = run ? "Kernels on " + run->source.checkpoint : "Kernels on random points",
       .summary = fmt::format(
           "Squared errors of independent rows are within {:.0f} % of their closed form; "
           "the smallest eigenvalue of any approximation is {} of the largest of K.",

@@ -4,9 +4,6 @@
 #include <cmath>
 #include <map>
 
-#include "longhand/train/transfer/load_weights.h"
-#include "longhand/train/transfer/saved_model.h"
-
 namespace longhand::train::analyse {
 namespace {
 
@@ -20,18 +17,6 @@ double root_mean_square_norm(const Tensor& q) {
 }
 
 }  // namespace
-
-LoadedRun load_run(const std::string& run, const std::string& checkpoint, const std::string& split,
-                   bool trust_paths) {
-  LoadedRun out;
-  SavedModel saved = load_model(run, checkpoint);
-  if (!trust_paths) saved.check_paths();
-  out.file = saved.file;
-  out.experiment = std::make_unique<Experiment>(saved.config, data::Splits::only(split));
-  load_weights(out.experiment->model, saved);
-  out.dataset = &out.experiment->task.split(split);
-  return out;
-}
 
 std::vector<LayerInputs> probe_run(const LoadedRun& run, int64_t count, int64_t length) {
   std::vector<int64_t> chosen;

@@ -2,14 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "longhand/attention/analysis/probe.h"
 #include "longhand/core/statistics.h"
-#include "longhand/train/config/experiment.h"
 #include "longhand/train/results/table.h"
+#include "longhand/train/transfer/loaded_run.h"
 
 namespace longhand::train::analyse {
 
@@ -23,17 +22,6 @@ struct SourceOptions {
   bool causal = false;
   uint64_t seed = 0;
 };
-
-/// A trained model and the data to run it on.
-struct LoadedRun {
-  std::unique_ptr<train::Experiment> experiment;
-  std::string file;  // its checkpoint
-  const data::Dataset* dataset = nullptr;
-
-  attention::Transformer& model() const { return experiment->model; }
-};
-LoadedRun load_run(const std::string& run, const std::string& checkpoint, const std::string& split,
-                   bool trust_paths);
 
 /// What each layer receives for the first `count` sequences that have `length` tokens, cut to that
 /// length. Throws ConfigError if there are none.

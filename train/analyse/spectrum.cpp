@@ -53,8 +53,8 @@ Results spectrum(const SourceOptions& options, const LoadedRun* run,
             source_series(of_run));
   add_chart(values, "Singular values", "index", "value", source_series(of_run), false, true);
   Results results{
-      .title =
-          of_run ? "Spectra of attention in " + run->file : "Spectra of attention on random inputs",
+      .title = of_run ? "Spectra of attention in " + run->source.checkpoint
+                      : "Spectra of attention on random inputs",
       .summary = fmt::format("At {} tokens, {:.0f} % of the singular values hold 90 % of their sum "
                              "(last group).",
                              all.back().length, 100 * share)};

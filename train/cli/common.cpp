@@ -12,7 +12,6 @@
 #include "longhand/train/cli/output/output.h"
 #include "longhand/train/cli/output/progress.h"
 #include "longhand/train/cli/ranks.h"
-#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::cli {
 
@@ -112,14 +111,21 @@ void apply_to_data(const Common& common, train::Config& config) {
 train::SavedModel load_run(const Common& common, const std::string& run) {
   train::SavedModel saved = train::load_model(run, common.checkpoint);
   check_finite(saved.checkpoint, saved.file);
+  if (!common.trust_paths) saved.check_paths({"data.path"}, &common.set);
   saved.accept_data = common.accept_data;
   return saved;
 }
 
-std::unique_ptr<train::Experiment> prepare(const Common& common, const train::Config& config,
-                                           bool quiet) {
-  const Waiting waiting(quiet, "preparing data and model");
-  return std::make_unique<train::Experiment>(config, data::Splits::only(common.split));
+train::LoadedRun open_run(const Common& common, train::SavedModel saved, bool quiet,
+                          train::RunOptions options) {
+  for (const std::string& assignment : common.set) saved.config.assign(assignment);
+  options.split = common.split;
+  train::LoadedRun run = [&] {
+    const Waiting waiting(quiet, "preparing data and model");
+    return train::open_run(saved, options);
+  }();
+  report_ignored(run.experiment->config.ignored(run.experiment->effective), quiet);
+  return run;
 }
 
 void report_ignored(const std::vector<std::string>& ignored, bool quiet) {

@@ -1,16 +1,14 @@
 // Functions shared by several subcommands.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "longhand/train/cli/command.h"
 #include "longhand/train/config/config.h"
-#include "longhand/train/config/experiment.h"
 #include "longhand/train/results/json.h"
 #include "longhand/train/results/table.h"
-#include "longhand/train/transfer/saved_model.h"
+#include "longhand/train/transfer/loaded_run.h"
 
 namespace longhand::cli {
 
@@ -46,11 +44,12 @@ void apply(const Common& common, train::Config& config);
 void apply_to_data(const Common& common, train::Config& config);
 
 /// The checkpoint of a run, for its evaluation. Throws DivergedError if its weights are not finite: their
-/// metrics would mean nothing.
+/// metrics would mean nothing; ConfigError as SavedModel::check_paths(), without --trust-paths.
 train::SavedModel load_run(const Common& common, const std::string& run);
-/// The data of --split and the model of a configuration; what goes on is shown unless `quiet`.
-std::unique_ptr<train::Experiment> prepare(const Common& common, const train::Config& config,
-                                           bool quiet);
+/// The model of a checkpoint with the data of --split, changed by --set. Unless `quiet`, shows that it is
+/// being made, and reports options that were ignored.
+train::LoadedRun open_run(const Common& common, train::SavedModel saved, bool quiet,
+                          train::RunOptions options = {});
 /// Lists on stderr the options of the file that were ignored because the command line chose a type
 /// different from that of the file.
 void report_ignored(const std::vector<std::string>& ignored, bool quiet);

@@ -15,6 +15,8 @@
 #include "longhand/core/error.h"
 #include "longhand/core/measure/memory_peak.h"
 #include "longhand/core/storage.h"
+#include "longhand/train/step/cross_entropy.h"
+#include "longhand/train/step/ema.h"
 #include "longhand/train/step/evaluation.h"
 #include "longhand/train/step/step.h"
 
@@ -134,7 +136,7 @@ class Rehearsal {
       part_ = &out_.training;
       LossFn loss = cross_entropy_loss(logits, 0);
       if (teacher) loss = taught_loss(logits, shapes_of_logits(*teacher, r_.counted));
-      train(model, *optimizer, std::move(loss), average ? &*average : nullptr, P);
+      train(model, *optimizer, std::move(loss), average, P);
       out_.training = std::max(0.0, reserved() - state - out_.gradients);
     }
     const int64_t evaluated = options_.eval_batch_size;
@@ -162,7 +164,8 @@ class Rehearsal {
   }
 
   /// Of many micro-batches only some, because more take no more than sums of gradients.
-  void train(nn::Module& model, Optimizer& optimizer, LossFn loss, Ema* average, double P) {
+  void train(nn::Module& model, Optimizer& optimizer, LossFn loss, std::optional<Ema>& average,
+             double P) {
     constexpr int64_t fewer = 8;
     const int64_t of = ranks_.reducer.share().of, parts = r_.micro_batches(of),
                   shards = std::min(parts, std::max(fewer, of));
@@ -179,11 +182,14 @@ class Rehearsal {
                .optimizer = optimizer,
                .schedule = {},
                .loader = loader,
-               .options = options});
+               .options = options,
+               .after_update = [&](int64_t done) {
+                 if (average) average->update(done);
+               }});
     step.join(ranks_.reducer);
     TrainingState state;
     if (ranks_.sent) out_.sent = ranks_.sent();
-    step.take(state, average);
+    step.take(state);
     for (size_t i = 0; i < out_.sent.size(); ++i) out_.sent[i] = ranks_.sent()[i] - out_.sent[i];
     out_.repeats = number(parts) / number(shards);
     out_.gradients += P * (levels(parts) - levels(shards));
@@ -234,8 +240,8 @@ void look_at(const data::Dataset& dataset, MemoryRequest& request) {
   const data::Batch batch = dataset.collate(indices);
   request.padded = batch.lengths.defined();
   if (batch.targets.rank() != 2) return;
-  request.counted =
-      number(count_targets(batch.targets)) / number(std::max<int64_t>(1, batch.targets.numel()));
+  request.counted = number(data::count_targets(batch.targets)) /
+                    number(std::max<int64_t>(1, batch.targets.numel()));
 }
 
 }  // namespace

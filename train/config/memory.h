@@ -83,6 +83,10 @@ struct MemoryLimit {
 };
 MemoryLimit machine_memory();
 
+/// Bytes of memory that new processes may use without swapping: what the kernel estimates to be
+/// available, at most what the limits of the control groups of this one leave. 0 if unknown.
+int64_t available_memory();
+
 /// The limit of a request: its own, or machine_memory().
 MemoryLimit memory_limit(const MemoryRequest& request);
 

@@ -21,16 +21,17 @@ using attention::TransformerConfig;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-/// The limit in a file of a control group; infinity if there is none.
-double limit_in(const fs::path& file) {
+/// The number in a file of a control group; infinity if there is none.
+double number_in(const fs::path& file) {
   std::ifstream in(file);
   double bytes = 0;
   return in >> bytes ? bytes : INFINITY;  // "max" is not a number
 }
 
-/// The least limit of the control groups of this process and those above them.
-double group_limit() {
-  double least = INFINITY;
+/// Calls f(limit, used), in bytes, for the control groups of this process and those above them; both are
+/// infinite where they are unknown.
+template <class F>
+void for_each_group(F f) {
   std::ifstream groups("/proc/self/cgroup");
   for (std::string line; std::getline(groups, line);) {
     const size_t first = line.find(':'), second = line.find(':', first + 1);
@@ -39,15 +40,15 @@ double group_limit() {
     const bool unified = controllers.empty();
     if (!unified && ("," + controllers + ",").find(",memory,") == std::string::npos) continue;
     const fs::path root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const char* const name = unified ? "memory.max" : "memory.limit_in_bytes";
     fs::path group = line.substr(second + 1);
     for (int depth = 0; depth < 64; ++depth) {
-      least = std::min(least, limit_in(root / group.relative_path() / name));
+      const fs::path folder = root / group.relative_path();
+      f(number_in(folder / (unified ? "memory.max" : "memory.limit_in_bytes")),
+        number_in(folder / (unified ? "memory.current" : "memory.usage_in_bytes")));
       if (!group.has_relative_path()) break;
       group = group.parent_path();
     }
   }
-  return least;
 }
 
 /// The tokens of a sequence, with that of the class.
@@ -292,12 +293,25 @@ MemoryLimit machine_memory() {
   const auto consider = [&](double bytes, const char* what) {
     if (bytes < out.bytes) out = {bytes, what};
   };
-  consider(group_limit(), "this process (by its control group)");
+  for_each_group(
+      [&](double limit, double) { consider(limit, "this process (by its control group)"); });
   rlimit addresses{};
   if (getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY)
     consider(static_cast<double>(addresses.rlim_cur) / 2,
              "this process (half of its address space, ulimit -v)");
   return out;
+}
+
+int64_t available_memory() {
+  double available = 0;
+  std::ifstream in("/proc/meminfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("MemAvailable:")) available = 1024 * std::stod(line.substr(13));
+  for_each_group([&](double limit, double used) {
+    if (std::isfinite(limit) && std::isfinite(used))
+      available = std::clamp(limit - used, 0.0, available);
+  });
+  return static_cast<int64_t>(available);
 }
 
 MemoryLimit memory_limit(const MemoryRequest& request) {

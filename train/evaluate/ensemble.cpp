@@ -63,8 +63,6 @@ std::vector<Member> members_of(const SavedModel& run, const data::Task& task,
       throw ConfigError(run.file + ": " + error.what());
     }
   }();
-  const bool other_attention =
-      std::ranges::any_of(options.set, [](const auto& a) { return a.starts_with("attention."); });
   std::vector<std::optional<int64_t>> seeds(options.seeds.begin(), options.seeds.end());
   if (seeds.empty()) seeds.emplace_back();
   std::vector<Member> out;
@@ -76,7 +74,8 @@ std::vector<Member> members_of(const SavedModel& run, const data::Task& task,
     member.model = std::make_unique<attention::Transformer>(
         seed ? scope_of_draw(*seed) : nn::root(DType::f32, read_seed(run.config)), config);
     const Fresh fresh = load_weights(
-        *member.model, run, {.other_attention = other_attention, .new_draws = seed.has_value()});
+        *member.model, run,
+        {.other_attention = changes_attention(options.set), .new_draws = seed.has_value()});
     check<ConfigError>(!seed || !fresh.drawn.empty() || !fresh.initialised.empty(), run.file,
                        ": its attention, ", member.attention,
                        ", has no random numbers, so that all draws are the same");

@@ -127,10 +127,7 @@ std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& d
             dataset, own, [&](const data::Batch& batch, std::span<const int64_t> examples) {
               const Prediction prediction = model(batch, nn::Pass::evaluate());
               put(prediction, batch, examples, next, out);
-              Metrics m = measure(prediction.logits.value(), prediction.targets);
-              m.examples = std::ssize(examples);
-              m.tokens = count_tokens(batch);
-              part += m;
+              part += measure_batch(prediction.logits.value(), prediction.targets, batch);
             });
         out.metrics += part;
         return done;

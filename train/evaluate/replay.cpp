@@ -178,7 +178,7 @@ ReplayedStep replay(const SavedModel& snapshot) {
   Checker checker(e.model);
   try {
     const auto [total, size] = trainer.compute_step();
-    out.loss = total.loss;
+    out.loss = total.sums.loss;
     out.gradient_norm = global_norm(total.gradients);
     const auto parameters = e.model.named_parameters();
     for (size_t i = 0; i < parameters.size(); ++i) {
@@ -194,7 +194,8 @@ ReplayedStep replay(const SavedModel& snapshot) {
     std::stable_sort(out.gradients.begin(), out.gradients.end(), [](const auto& a, const auto& b) {
       return std::isfinite(b.norm) && !(a.norm <= b.norm);
     });
-    out.defect = defect(e.options.step.guard, state.guard, total.loss, *out.gradient_norm);
+    GuardState guard = state.guard;
+    out.defect = judge(e.options.step.guard, guard, total.sums.loss, *out.gradient_norm);
   } catch (const Found&) {
   } catch (const Error& error) {
     out.error = error.what();

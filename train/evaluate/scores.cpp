@@ -46,7 +46,7 @@ Scores empty_scores(int64_t examples) {
 void add(const Tensor& logits, const Tensor& targets, const data::Batch& batch,
          std::span<const int64_t> examples, int64_t begin, Scores& to) {
   std::vector<TargetScore> each;
-  Metrics m = measure(logits, targets, &each);
+  to.metrics += measure_batch(logits, targets, batch, &each);
   const std::vector<int32_t> places = counted_places(batch.targets).to_vector<int32_t>();
   check<Error>(each.size() == places.size(), "evaluate: expected predictions of ", places.size(),
                " targets, got ", each.size());
@@ -58,9 +58,6 @@ void add(const Tensor& logits, const Tensor& targets, const data::Batch& batch,
     to.examples.correct[example] += each[i].correct ? 1 : 0;
     to.examples.targets[example] += 1;
   }
-  m.examples = std::ssize(examples);
-  m.tokens = count_tokens(batch);
-  to.metrics += m;
 }
 
 std::vector<double> differences(const std::vector<double>& a, const std::vector<double>& b) {

@@ -43,6 +43,20 @@ class GradientJoin final : public GradientSum {
     send_complete();
   }
 
+  void backward(const Variable& loss, TreeSum& shard, TreeSum& sum) override {
+    Variables watched;
+    for (const auto& [name, parameter] : parameters_) watched.push_back(parameter);
+    std::vector<bool> added(parameters_.size());
+    const auto add_next = [&](size_t i) {
+      Tensor gradient = shard.last_gradient(i, take_gradient(parameters_[i].second));
+      add(i, sum.last_gradient(i, std::move(gradient)));
+      added[i] = true;
+    };
+    longhand::backward(loss, {}, watched, add_next);
+    for (size_t i = 0; i < added.size(); ++i)
+      if (!added[i]) add_next(i);
+  }
+
   Gradients finish() override {
     check(sent_ == buckets_.size(), "gradient join: some gradients have not been added");
     std::vector<std::future<void>> sums;

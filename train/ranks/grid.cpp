@@ -96,7 +96,7 @@ std::unique_ptr<GradientSum> RankGrid::gradient_sum(const Parameters& parameters
   return gradient_join(parameters, *this);
 }
 
-void RankGrid::add_losses(Contribution& total) const {
+void RankGrid::add_losses(LossSums& total) const {
   std::vector<double> values{total.loss};
   for (const auto& [name, value] : total.terms) values.push_back(value);
   Tensor losses = Tensor::from(values, {std::ssize(values)});

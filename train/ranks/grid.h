@@ -39,7 +39,7 @@ class RankGrid : public Reducer {
   void keep_share(Loss& loss, const data::Batch& batch) const override;
   void keep_share(Metrics& metrics, const data::Batch& batch) const override;
   std::unique_ptr<GradientSum> gradient_sum(const Parameters& parameters) const override;
-  void add_losses(Contribution& total) const override;
+  void add_losses(LossSums& total) const override;
   void add_counts(std::vector<Tensor>& counters, const std::vector<Tensor>& before) const override;
   void of_last_batch(std::map<std::string, double>& metrics) const override;
   void add_others(std::vector<Metrics>& batches) const override;

@@ -28,7 +28,7 @@ extern char** environ;
 namespace longhand::train {
 namespace {
 
-/// The number after a word at the start of a line, such as "MemAvailable:"; 0 if there is none.
+/// The number after a word at the start of a line; 0 if there is none.
 int64_t number_in(const std::string& path, const std::string& name) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -223,21 +223,6 @@ std::optional<Ended> Child::ended(int flags) {
   out.seconds = clock_seconds() - begin_;
   ended_ = out;
   return ended_;
-}
-
-int64_t available_memory() {
-  int64_t available = number_in("/proc/meminfo", "MemAvailable:") * 1024;
-  const std::filesystem::path groups = "/sys/fs/cgroup";
-  for (const auto& [limit_name, used_name] :
-       {std::pair{"memory.max", "memory.current"},
-        {"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}}) {  // version 1
-    std::ifstream limit_file(groups / limit_name), used_file(groups / used_name);
-    int64_t limit = 0, used = 0;
-    // Without a limit, the file holds "max" or a number near 2^63.
-    if (limit_file >> limit && used_file >> used)
-      available = std::min(available, std::max<int64_t>(limit - used, 0));
-  }
-  return available;
 }
 
 }  // namespace longhand::train

@@ -75,8 +75,4 @@ class Child {
   std::optional<Ended> ended_;
 };
 
-/// Bytes of memory that new processes may use without swapping: what the kernel estimates to be
-/// available, at most what the limit of this control group leaves. 0 if unknown.
-int64_t available_memory();
-
 }  // namespace longhand::train

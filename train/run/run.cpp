@@ -188,7 +188,7 @@ Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, b
       resumed_(resumed),
       loader_(experiment_->loader()),
       trainer_(experiment_->model, logits_of(experiment_->model), *experiment_->optimizer,
-               experiment_->schedule, loader_, experiment_->task, experiment_->options, observe(),
+               experiment_->schedule, loader_, experiment_->task, experiment_->options, {},
                record_.checkpoints(), config_, std::move(parts.loss)) {
   summary_.sources = std::move(parts.sources);
   warnings_ = advice(*experiment_);
@@ -274,7 +274,7 @@ void Run::continue_record() {
 }
 
 Observer Run::observe() {
-  Observer out;
+  Observer out = observer_;
   out.on_record = [this](Record record) {
     record.seconds = earlier_seconds_ + clock_seconds() - begin_;
     record.peak_memory = std::max(record.peak_memory, earlier_memory_);
@@ -294,9 +294,6 @@ Observer Run::observe() {
     process_.training_seconds += progress.seconds;
     if (observer_.on_progress) observer_.on_progress(progress);
   };
-  out.on_evaluation = [this](const EvaluationProgress& progress) {
-    if (observer_.on_evaluation) observer_.on_evaluation(progress);
-  };
   out.on_hash = [this](int64_t step, const std::string& hash) {
     write_metrics([&] { record_.append_hash(step, hash); });
     if (observer_.on_hash) observer_.on_hash(step, hash);
@@ -306,9 +303,6 @@ Observer Run::observe() {
     write_metrics([&] { record_.sync_metrics(); });
     if (observer_.before_save) observer_.before_save();
   };
-  out.on_skipped = [this](const std::string& reason) {
-    if (observer_.on_skipped) observer_.on_skipped(reason);
-  };
   out.on_saved = [this](const fs::path& path) {
     if (path == record_.last()) write_summary_so_far();
     if (observer_.on_saved) observer_.on_saved(path);
@@ -316,7 +310,6 @@ Observer Run::observe() {
   out.should_stop = [this] {
     return metrics_error_ || (observer_.should_stop && observer_.should_stop());
   };
-  out.should_save = [this] { return observer_.should_save && observer_.should_save(); };
   out.on_warning = [this](const std::string& warning) { warn(warning); };
   return out;
 }
@@ -351,6 +344,7 @@ void Run::open_events() {
 Stopped Run::train(Observer observer, Lead* lead) {
   if (finished_) return *finished_;
   observer_ = std::move(observer);
+  trainer_.observe(observe());
   if (lead && lead->world().size() > 1) {
     Start start{.config = config_, .folder = record_.checkpoints().string(), .checkpoint = {}};
     {

@@ -100,6 +100,7 @@ class Run {
   /// Calls f, which writes metrics; an error is treated as train.on_io_error says.
   template <class F>
   void write_metrics(F&& f);
+  /// The observer, after what this class does itself.
   Observer observe();
   /// Writes the metrics of earlier processes to a new event file, for TensorBoard.
   void open_events();

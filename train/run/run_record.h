@@ -62,7 +62,7 @@ struct Summary {
   /// Median time of a step, without evaluation, of the process in which the median step was done;
   /// nothing if none was.
   std::optional<double> step_seconds;
-  /// Tokens of all steps, padding included, by the time of all steps, without evaluation.
+  /// Tokens of all steps, without padding, by the time of all steps, without evaluation.
   std::optional<double> tokens_per_second;
   std::string host;  // of the last process
   int threads = 1;

@@ -83,14 +83,12 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
                                 const EvaluationOptions& options) {
   const NoGrad no_grad;
   std::vector<Metrics> parts;  // one a batch
-  const bool all = for_each_batch(
-      dataset, options, [&](const data::Batch& batch, std::span<const int64_t> examples) {
+  const bool all =
+      for_each_batch(dataset, options, [&](const data::Batch& batch, std::span<const int64_t>) {
         nn::Pass pass = nn::Pass::evaluate();
         const data::Batch own = options.reducer->tokens_of(batch, pass);
         const Prediction prediction = logits(own, pass);
-        Metrics m = measure(prediction.logits.value(), prediction.targets);
-        m.examples = std::ssize(examples);
-        m.tokens = count_tokens(batch);
+        Metrics m = measure_batch(prediction.logits.value(), prediction.targets, batch);
         options.reducer->keep_share(m, batch);
         parts.push_back(m);
       });

@@ -71,6 +71,13 @@ double clip_scale(double norm, double max_norm) {
   return max_norm > 0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1;
 }
 
+LossSums& LossSums::operator+=(const LossSums& other) {
+  loss += other.loss;
+  correct += other.correct;
+  for (const auto& [name, value] : other.terms) terms[name] += value;
+  return *this;
+}
+
 void merge(Contribution& left, Contribution&& right) {
   check<ShapeError>(left.gradients.size() == right.gradients.size(),
                     "gradients: cannot add lists of ", left.gradients.size(), " and ",
@@ -78,9 +85,7 @@ void merge(Contribution& left, Contribution&& right) {
   for (size_t i = 0; i < left.gradients.size(); ++i)
     left.gradients[i] =
         merge_gradients(std::move(left.gradients[i]), std::move(right.gradients[i]));
-  left.loss += right.loss;
-  left.correct += right.correct;
-  for (const auto& [name, value] : right.terms) left.terms[name] += value;
+  left.sums += right.sums;
 }
 
 void TreeSum::add(Contribution contribution) {

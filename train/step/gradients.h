@@ -35,24 +35,20 @@ double global_norm(const Gradients& gradients);
 /// algorithm 1.
 double clip_scale(double norm, double max_norm);
 
-/// The contribution of one micro-batch: gradients of its part of the loss, and the values that are
-/// summed along with them.
-struct Contribution {
-  Gradients gradients;
-  double loss = 0;                        // its part of the mean over the whole batch
+/// The values of a loss, added up over parts of a batch or over steps.
+struct LossSums {
+  double loss = 0;                        // of a part: its part of the mean over the whole batch
   int64_t correct = 0;                    // targets predicted correctly
   std::map<std::string, double> terms{};  // Loss::terms
+
+  LossSums& operator+=(const LossSums& other);
+  friend bool operator==(const LossSums&, const LossSums&) = default;
 };
 
-/// Adds up the gradients of several processes while a backward pass computes the next ones.
-class GradientSum {
- public:
-  virtual ~GradientSum() = default;
-  /// Hands over gradient i of this process, once for each parameter; undefined counts as zero.
-  virtual void add(size_t i, Tensor gradient) = 0;
-  /// Returns the sums, after every gradient has been added: undefined where no process has one. May be
-  /// called once.
-  virtual Gradients finish() = 0;
+/// The contribution of one micro-batch: gradients of its part of the loss, and its values.
+struct Contribution {
+  Gradients gradients;
+  LossSums sums{};
 };
 
 /// Adds `right` to `left`.

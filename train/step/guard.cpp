@@ -6,6 +6,27 @@
 #include "longhand/core/error.h"
 
 namespace longhand::train {
+namespace {
+
+/// Why x is an outlier; empty if it is not.
+std::string outlier(const char* name, double x, const Spread& spread, const GuardOptions& options) {
+  if (options.outlier_limit == 0 || spread.count < options.outlier_window) return {};
+  const double score = spread.score(x);
+  if (score <= options.outlier_limit) return {};
+  return concat_message(name, " is ", x, ", ", score, " standard deviations above its mean ",
+                        spread.mean, ", more than train.outlier_limit = ", options.outlier_limit);
+}
+
+std::string defect(const GuardOptions& options, const GuardState& state, double loss,
+                   double gradient_norm) {
+  if (!std::isfinite(loss) || !std::isfinite(gradient_norm))
+    return concat_message("the loss is ", loss, " and the gradient norm ", gradient_norm);
+  const std::string of_loss = outlier("the loss", loss, state.loss, options);
+  if (!of_loss.empty()) return of_loss;
+  return outlier("the gradient norm", gradient_norm, state.gradient_norm, options);
+}
+
+}  // namespace
 
 void Spread::add(double x, int64_t window) {
   ++count;
@@ -38,34 +59,20 @@ void GuardOptions::describe(OptionVisitor& v) {
   });
 }
 
-std::string defect(const GuardOptions& options, const GuardState& state, double loss,
-                   double gradient_norm) {
-  if (!std::isfinite(loss) || !std::isfinite(gradient_norm))
-    return concat_message("the loss is ", loss, " and the gradient norm ", gradient_norm);
-  if (options.outlier_limit == 0) return {};
-  const auto judge = [&](const char* name, const Spread& spread, double x) -> std::string {
-    if (spread.count < options.outlier_window) return {};
-    const double score = spread.score(x);
-    if (score <= options.outlier_limit) return {};
-    return concat_message(name, x, ", ", score, " standard deviations above its mean ", spread.mean,
-                          ", more than train.outlier_limit = ", options.outlier_limit);
-  };
-  const std::string of_loss = judge("the loss is ", state.loss, loss);
-  return of_loss.empty() ? judge("the gradient norm is ", state.gradient_norm, gradient_norm)
-                         : of_loss;
-}
-
-void accept(const GuardOptions& options, GuardState& state, double loss, double gradient_norm) {
+std::string judge(const GuardOptions& options, GuardState& state, double loss,
+                  double gradient_norm) {
+  const std::string wrong = defect(options, state, loss, gradient_norm);
+  if (!wrong.empty()) {
+    ++state.skipped;
+    ++state.skipped_in_turn;
+    ++state.skipped_interval;
+    return wrong;
+  }
   state.skipped_in_turn = 0;
-  if (options.outlier_limit == 0) return;
+  if (options.outlier_limit == 0) return {};
   state.loss.add(loss, options.outlier_window);
   state.gradient_norm.add(gradient_norm, options.outlier_window);
-}
-
-void skip(GuardState& state) {
-  ++state.skipped;
-  ++state.skipped_in_turn;
-  ++state.skipped_interval;
+  return {};
 }
 
 }  // namespace longhand::train

@@ -1,4 +1,4 @@
-// StepGuard: finds steps whose update would harm the model, before it is applied.
+// Guard: finds steps whose update would harm the model, before it is applied.
 #pragma once
 
 #include <cstdint>
@@ -43,14 +43,10 @@ struct GuardOptions {
   void describe(OptionVisitor& v);
 };
 
-/// What is wrong with a step: "the loss is nan and the gradient norm nan", "the gradient norm is 31.2,
-/// 14.1 standard deviations above its mean 0.9"; empty if nothing is.
-std::string defect(const GuardOptions& options, const GuardState& state, double loss,
-                   double gradient_norm);
-
-/// Counts a step that was applied.
-void accept(const GuardOptions& options, GuardState& state, double loss, double gradient_norm);
-/// Counts a step that was skipped.
-void skip(GuardState& state);
+/// Judges a step and counts it in `state`, as applied if it is good and as skipped if it is bad. Returns
+/// what is wrong with it: "the loss is nan and the gradient norm nan", "the gradient norm is 31.2, 14.1
+/// standard deviations above its mean 0.9"; empty if nothing is.
+std::string judge(const GuardOptions& options, GuardState& state, double loss,
+                  double gradient_norm);
 
 }  // namespace longhand::train

@@ -7,8 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "longhand/autograd/ops.h"
-#include "longhand/train/step/metrics.h"
+#include "longhand/autograd/variable.h"
+#include "longhand/data/dataset.h"
+#include "longhand/nn/module.h"
 
 namespace longhand::train {
 
@@ -18,7 +19,9 @@ struct BatchSize {
   int64_t targets = 0;  // that count
   int64_t tokens = 0;   // without padding
 };
-BatchSize size_of(const data::Batch& batch);
+inline BatchSize size_of(const data::Batch& batch) {
+  return {batch.tokens.size(0), data::count_targets(batch.targets), data::count_tokens(batch)};
+}
 
 /// The loss of a part of a batch.
 struct Loss {
@@ -34,23 +37,8 @@ struct Loss {
 };
 
 /// Computes the loss of a part of a batch; `whole` is the size of that batch, by which sums are
-/// divided.
+/// divided. See cross_entropy_loss().
 using LossFn =
     std::function<Loss(const data::Batch& part, const BatchSize& whole, const nn::Pass& pass)>;
-
-/// Returns what `logits` predicts for a batch. Throws ShapeError if that is not one prediction for
-/// each target that counts.
-Prediction predict(const LogitsFn& logits, const data::Batch& batch, const nn::Pass& pass);
-
-/// Sets Loss::correct, and with label smoothing Loss::unsmoothed to the cross entropy of the data.
-void measure_into(Loss& loss, const Prediction& prediction, const BatchSize& whole,
-                  double label_smoothing);
-
-/// The options of cross_entropy() for a part of a batch of this size.
-CrossEntropyOptions cross_entropy_options(const BatchSize& whole, double label_smoothing);
-
-/// The mean cross entropy of all targets that count. With label smoothing, it is minimised with the
-/// smoothed targets, and recorded with those of the data.
-LossFn cross_entropy_loss(LogitsFn logits, double label_smoothing);
 
 }  // namespace longhand::train

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <numeric>
 
 #include "longhand/core/dry_run.h"
 #include "longhand/core/kernels/elementwise.h"
@@ -114,21 +113,16 @@ Metrics measure(const Tensor& logits, const Tensor& targets, std::vector<TargetS
   return measure_all<true>(logits, targets, each);
 }
 
+Metrics measure_batch(const Tensor& logits, const Tensor& targets, const data::Batch& batch,
+                      std::vector<TargetScore>* each) {
+  Metrics out = measure(logits, targets, each);
+  out.examples = batch.tokens.size(0);
+  out.tokens = count_tokens(batch);
+  return out;
+}
+
 int64_t count_correct(const Tensor& logits, const Tensor& targets) {
   return measure_all<false>(logits, targets).correct;
-}
-
-int64_t count_targets(const Tensor& targets) {
-  if (is_dry()) return 0;
-  const Tensor dense = targets.contiguous();
-  const int32_t* t = dense.data<int32_t>();
-  return dense.numel() - std::count(t, t + dense.numel(), data::ignore_index);
-}
-
-int64_t count_tokens(const data::Batch& batch) {
-  if (!batch.lengths) return batch.tokens.numel();
-  const std::vector<int32_t> lengths = batch.lengths.to_vector<int32_t>();
-  return std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
 }
 
 }  // namespace longhand::train

@@ -59,11 +59,11 @@ struct TargetScore {
 Metrics measure(const Tensor& logits, const Tensor& targets,
                 std::vector<TargetScore>* each = nullptr);
 
+/// The same for a whole batch: also its examples and tokens.
+Metrics measure_batch(const Tensor& logits, const Tensor& targets, const data::Batch& batch,
+                      std::vector<TargetScore>* each = nullptr);
+
 /// Returns Metrics::correct alone, which needs no exponentials.
 int64_t count_correct(const Tensor& logits, const Tensor& targets);
-/// Returns the number of i32 targets that are not ignored.
-int64_t count_targets(const Tensor& targets);
-/// Returns the number of tokens that are not padding.
-int64_t count_tokens(const data::Batch& batch);
 
 }  // namespace longhand::train

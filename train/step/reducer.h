@@ -17,6 +17,20 @@ struct Loss;
 struct Metrics;
 class Optimizer;
 
+/// Adds up the gradients of several processes while a backward pass computes the next ones.
+class GradientSum {
+ public:
+  virtual ~GradientSum() = default;
+  /// Hands over gradient i of this process, once for each parameter; undefined counts as zero.
+  virtual void add(size_t i, Tensor gradient) = 0;
+  /// The last backward pass of this process: hands over each gradient as soon as it is complete, with
+  /// those that have been added to `shard` and `sum`.
+  virtual void backward(const Variable& loss, TreeSum& shard, TreeSum& sum) = 0;
+  /// Returns the sums, after every gradient has been added: undefined where no process has one. May be
+  /// called once.
+  virtual Gradients finish() = 0;
+};
+
 /// The processes that train together. This class is one process alone, for which every function does
 /// nothing; RankGrid (ranks/grid.h) is several. All of them call each function together.
 class Reducer {
@@ -42,8 +56,8 @@ class Reducer {
 
   /// What adds up the gradients of all processes; null if there is one.
   virtual std::unique_ptr<GradientSum> gradient_sum(const Parameters&) const { return nullptr; }
-  /// Adds up the losses of a step: Contribution::loss, terms and correct.
-  virtual void add_losses(Contribution&) const {}
+  /// Adds up the losses of a step.
+  virtual void add_losses(LossSums&) const {}
   /// Adds up what each process has added to counters (i64) since they were `before`.
   virtual void add_counts(std::vector<Tensor>& /*counters*/,
                           const std::vector<Tensor>& /*before*/) const {}

@@ -10,12 +10,6 @@
 namespace longhand::train {
 namespace {
 
-/// Returns rows begin … end-1 of a batch.
-data::Batch rows_of(const data::Batch& batch, int64_t begin, int64_t end) {
-  const auto rows = [&](const Tensor& t) { return t ? t.slice(0, begin, end) : t; };
-  return {rows(batch.tokens), rows(batch.targets), rows(batch.lengths)};
-}
-
 /// Puts integer buffers back to their values at construction, unless keep() is called: forward passes
 /// count in them, and a step that was not taken must not be counted.
 class Counting {
@@ -39,14 +33,6 @@ class Counting {
   std::vector<Tensor> before_;
 };
 
-void count(TrainingState::Interval& interval, const Contribution& total, const BatchSize& size) {
-  ++interval.steps;
-  interval.loss += total.loss;
-  interval.correct += total.correct;
-  interval.targets += size.targets;
-  for (const auto& [name, value] : total.terms) interval.terms[name] += value;
-}
-
 }  // namespace
 
 /// The part of a batch that is processed at once.
@@ -62,37 +48,36 @@ Step::Step(StepContext context)
     if (tensor.dtype() == DType::i64) counters_.push_back(tensor);
 }
 
-Step::Result Step::take(TrainingState& state, Ema* ema) {
+Step::Result Step::take(TrainingState& state) {
   const double begin = clock_seconds();
-  const int64_t t = state.step;
   Counting counting(counters_);
-  const auto [total, size] = compute(t);  // batch, forward, loss, backward
+  const auto [total, size] = compute(state.step);  // batch, forward, loss, backward
   reducer_->add_counts(counters_, counting.before());
   phase("update");
   const StepOptions& options = context_.options;
-  const double lr = context_.schedule.at(t);
+  const double lr = context_.schedule.at(state.step);
   const double norm = global_norm(total.gradients);
-  const std::string wrong = defect(options.guard, state.guard, total.loss, norm);
   TrainingState next = state;
-  next.step = t + 1;
+  ++next.step;
   next.cursor = context_.loader.cursor();
+  const std::string wrong = judge(options.guard, next.guard, total.sums.loss, norm);
   if (wrong.empty()) {
-    accept(options.guard, next.guard, total.loss, norm);
-    count(next.interval, total, size);
+    ++next.interval.steps;
+    next.interval.targets += size.targets;
+    next.interval += total.sums;
     change([&] {
       context_.optimizer.step(lr, total.gradients, clip_scale(norm, options.clip_norm));
       context_.model.after_step();
-      if (ema) ema->update(t + 1);
+      if (context_.after_update) context_.after_update(next.step);
     });
     counting.keep();
   } else {
     counting.restore();  // before a snapshot is saved
-    context_.on_defect(concat_message("step ", t + 1, ": ", wrong, ", at learning rate ", lr));
-    skip(next.guard);
+    context_.on_defect(concat_message("step ", next.step, ": ", wrong, ", at learning rate ", lr));
   }
   phase("end");
   state = std::move(next);
-  return {total.loss, lr, norm, clock_seconds() - begin, size.tokens};
+  return {total.sums.loss, lr, norm, clock_seconds() - begin, size.tokens};
 }
 
 Step::Computed Step::compute(int64_t step) {
@@ -106,9 +91,9 @@ Step::Computed Step::compute(int64_t step) {
     phase("forward");
     const Loss loss = loss_of(batch, size, piece, step);
     phase("backward");
-    Contribution contribution{{}, loss.recorded(), loss.correct, loss.terms};
+    Contribution contribution{{}, {loss.recorded(), loss.correct, loss.terms}};
     if (join && piece.last) {
-      send_gradients(loss.value, shard, sum, *join);
+      join->backward(loss.value, shard, sum);
       contribution.gradients.resize(parameters_.size());  // they are in `join`
     } else {
       backward(loss.value);
@@ -120,7 +105,7 @@ Step::Computed Step::compute(int64_t step) {
   Contribution total = sum.finish();
   if (join) {
     phase("wait");
-    reducer_->add_losses(total);
+    reducer_->add_losses(total.sums);
     total.gradients = join->finish();
   }
   return {std::move(total), size};
@@ -147,27 +132,11 @@ Loss Step::loss_of(const data::Batch& batch, const BatchSize& size, const Piece&
   const Generator random = Generator(context_.options.seed).fork("train").fork(step);
   nn::Pass pass = nn::Pass::train(random.fork(piece.number));
   pass.recompute = context_.options.recompute;
-  const data::Batch rows = rows_of(batch, piece.begin, piece.end);
+  const data::Batch rows = batch.examples(piece.begin, piece.end);
   const data::Batch own = reducer_->tokens_of(rows, pass);
   Loss loss = context_.loss(own, size, pass);
   reducer_->keep_share(loss, rows);
   return loss;
-}
-
-// A gradient leaves as soon as the last backward pass of this process has completed it.
-void Step::send_gradients(const Variable& loss, TreeSum& shard, TreeSum& sum,
-                          GradientSum& join) const {
-  Variables watched;
-  for (const auto& [name, parameter] : parameters_) watched.push_back(parameter);
-  std::vector<bool> added(parameters_.size());
-  const auto add = [&](size_t i) {
-    Tensor gradient = shard.last_gradient(i, take_gradient(parameters_[i].second));
-    join.add(i, sum.last_gradient(i, std::move(gradient)));
-    added[i] = true;
-  };
-  backward(loss, {}, watched, add);
-  for (size_t i = 0; i < added.size(); ++i)
-    if (!added[i]) add(i);
 }
 
 void Step::change(const std::function<void()>& f) {

@@ -8,8 +8,6 @@
 
 #include "longhand/data/loader.h"
 #include "longhand/nn/module.h"
-#include "longhand/train/step/ema.h"
-#include "longhand/train/step/guard.h"
 #include "longhand/train/step/loss.h"
 #include "longhand/train/step/optimizer.h"
 #include "longhand/train/step/reducer.h"
@@ -38,6 +36,8 @@ struct StepContext {
   const StepOptions& options;
   /// Called when a phase begins: see Observer::on_phase. May be empty.
   std::function<void(const char*)> on_phase = {};
+  /// Called at the end of each update, with the number of steps done. May be empty.
+  std::function<void(int64_t step)> after_update = {};
   /// Called instead of the update if the step is bad, with the reason; may throw.
   std::function<void(const std::string&)> on_defect = {};
 };
@@ -61,11 +61,13 @@ class Step {
   Computed compute(int64_t step);
 
   struct Result {
-    double loss, learning_rate, gradient_norm, seconds;
-    int64_t tokens;
+    double loss = 0, learning_rate = 0;
+    double gradient_norm = 0;  // before clipping
+    double seconds = 0;
+    int64_t tokens = 0;  // without padding
   };
-  /// Does the next step and counts it in `state`. `ema`, if not null, follows the weights.
-  Result take(TrainingState& state, Ema* ema);
+  /// Does the next step and counts it in `state`.
+  Result take(TrainingState& state);
 
   /// Changes the parameters or the state of the optimizer. If that throws, they are neither the old nor
   /// the new ones, and check_complete() throws from then on.
@@ -79,13 +81,12 @@ class Step {
   std::vector<Piece> pieces(int64_t rows) const;
   Loss loss_of(const data::Batch& batch, const BatchSize& size, const Piece& piece,
                int64_t step) const;
-  void send_gradients(const Variable& loss, TreeSum& shard, TreeSum& sum, GradientSum& join) const;
   void phase(const char* name) const {
     if (context_.on_phase) context_.on_phase(name);
   }
 
   StepContext context_;
-  Parameters parameters_;
+  const Parameters& parameters_;
   std::vector<Tensor> counters_;  // integer buffers of the model, whose memory they share
   const Reducer* reducer_ = &one_process();
   bool incomplete_ = false;  // a change has begun and not ended

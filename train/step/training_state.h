@@ -2,11 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <string>
 
 #include "longhand/data/loader.h"
+#include "longhand/train/step/gradients.h"
 #include "longhand/train/step/guard.h"
 
 namespace longhand::train {
@@ -19,11 +18,8 @@ struct TrainingState {
   data::Loader::Cursor cursor;  // the next batch
 
   // Sums over the steps since the last training record.
-  struct Interval {
-    int64_t steps = 0;
-    double loss = 0;
-    int64_t correct = 0, targets = 0;
-    std::map<std::string, double> terms{};  // Loss::terms
+  struct Interval : LossSums {
+    int64_t steps = 0, targets = 0;
     friend bool operator==(const Interval&, const Interval&) = default;
   } interval;
 

@@ -7,6 +7,8 @@
 #include "longhand/attention/analysis/weights.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
+#include "longhand/train/step/cross_entropy.h"
+#include "longhand/train/transfer/loaded_run.h"
 
 namespace longhand::train {
 namespace {
@@ -214,9 +216,7 @@ Loss Distillation::loss(const data::Batch& part, const BatchSize& whole, const n
 Teacher load_teacher(const DistillOptions& options) {
   if (options.from.empty()) return {};
   const SavedModel saved = load_model(options.from, options.checkpoint);
-  auto model = std::make_unique<Transformer>(nn::root(), read_model(saved.config, nullptr));
-  load_weights(*model, saved.checkpoint);
-  return {saved.source(), std::move(model)};
+  return {saved.source(), model_of(saved)};
 }
 
 LossFn distilled_loss(Experiment& e, Teacher teacher) {

@@ -184,6 +184,11 @@ std::string differences(const Options& theirs, const attention::TransformerConfi
 
 }  // namespace
 
+bool changes_attention(const std::vector<std::string>& assignments) {
+  return std::ranges::any_of(assignments,
+                             [](const auto& a) { return a.starts_with("attention."); });
+}
+
 Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
                    const LoadOptions& options) {
   return load(

@@ -28,6 +28,9 @@ struct LoadOptions {
   bool new_draws = false;
 };
 
+/// Whether one of these assignments, "attention.type=linear", is to an option of [attention].
+bool changes_attention(const std::vector<std::string>& assignments);
+
 /// Copies the weights of a checkpoint into a model, averaged ones where the checkpoint has them.
 /// Throws DataError for a checkpoint of another model, naming the options that differ before the
 /// tensors that do; nothing is changed then.

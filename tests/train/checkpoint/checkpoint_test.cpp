@@ -61,16 +61,18 @@ Checkpoint large_checkpoint() {
   c.training = {.step = int64_t{1} << 60,
                 .seed = std::numeric_limits<uint64_t>::max(),
                 .cursor = {.epoch = 7, .batch = 9},
-                .interval = {.steps = 3,
-                             .loss = 0.1 + 0.2,
-                             .correct = 5,
-                             .targets = 6,
-                             .terms = {{"a", 0.5}, {"b.c", -1}}},
+                .interval = {},
                 .evaluated_step = 90,
                 .best = 1.0 / 3,
                 .best_step = 80,
                 .evaluations_since_best = 2,
                 .last_accuracy = 0.7};
+  TrainingState::Interval& interval = c.training.interval;
+  interval.steps = 3;
+  interval.loss = 0.1 + 0.2;
+  interval.correct = 5;
+  interval.targets = 6;
+  interval.terms = {{"a", 0.5}, {"b.c", -1}};
   c.config = "# ä \"quoted\"\n[model]\nlayers = 2\n";
   return c;
 }

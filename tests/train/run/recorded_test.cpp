@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "longhand/train/step/cross_entropy.h"
 #include "longhand/train/step/optimizers.h"
 #include "longhand/train/trainer.h"
 #include "tests/support/catch.h"

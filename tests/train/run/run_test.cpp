@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 TEST_CASE("a run leaves its record, which can be read") {
   const TemporaryDirectory dir;
-  int64_t records = 0, batches = 0, saved = 0;
+  int64_t records = 0, batches = 0, saved = 0, updates = 0;
   {
     Config config = tiny_run();
     config.assign("model.causal=true");
@@ -41,6 +41,7 @@ TEST_CASE("a run leaves its record, which can be read") {
       batches += p.batches == p.all_batches;
     };
     observer.on_saved = [&](const fs::path&) { ++saved; };
+    observer.on_phase = [&](const char* phase) { updates += std::string_view(phase) == "update"; };
     CHECK(run->train(observer) == Stopped::finished);
     CHECK(run->step() == 6);
     CHECK(run->summary().status == "finished");
@@ -48,6 +49,7 @@ TEST_CASE("a run leaves its record, which can be read") {
   CHECK(records == 9);  // 6 of training, 3 evaluations
   CHECK(batches == 3);
   CHECK(saved >= 3);
+  CHECK(updates == 6);
   const RecordedRun read = read_run(dir / "a" / "run");
   CHECK(std::ssize(read.metrics) == records);
   REQUIRE(read.summary.has_value());

@@ -14,7 +14,7 @@ using test::normal;
 
 /// A contribution that shows in which order it was added.
 Contribution number(int64_t i) {
-  return {{normal({2, 3}, DType::f32, i), Tensor()}, 1 / static_cast<double>(3 + i), i};
+  return {{normal({2, 3}, DType::f32, i), Tensor()}, {1 / static_cast<double>(3 + i), i}};
 }
 
 Contribution plus(Contribution a, Contribution b) {
@@ -77,8 +77,8 @@ TEST_CASE("contributions are added by a fixed tree") {
     const Contribution found = tree(static_cast<int64_t>(n));
     CHECK(identical(found.gradients[0], expected[n - 1].gradients[0]));
     CHECK_FALSE(found.gradients[1].defined());
-    CHECK(found.loss == expected[n - 1].loss);
-    CHECK(found.correct == static_cast<int64_t>(n * (n + 1) / 2));
+    CHECK(found.sums.loss == expected[n - 1].sums.loss);
+    CHECK(found.sums.correct == static_cast<int64_t>(n * (n + 1) / 2));
 
     Contribution in_a_row = N(1);
     for (size_t i = 2; i <= n; ++i) merge(in_a_row, N(static_cast<int64_t>(i)));

@@ -79,18 +79,35 @@ TEST_CASE("the spread of a number") {
 TEST_CASE("which steps are bad") {
   GuardOptions options;
   GuardState state;
-  CHECK(defect(options, state, 1, 1).empty());
-  CHECK_THAT(defect(options, state, NAN, 1), Contains("the loss is nan"));
-  CHECK_THAT(defect(options, state, 1, INFINITY), Contains("the gradient norm inf"));
+  const auto judged = [&](double loss, double norm) {
+    GuardState copy = state;
+    return judge(options, copy, loss, norm);
+  };
+  CHECK(judged(1, 1).empty());
+  CHECK_THAT(judged(NAN, 1), Contains("the loss is nan"));
+  CHECK_THAT(judged(1, INFINITY), Contains("the gradient norm inf"));
   options.outlier_limit = 4;
   options.outlier_window = 20;
-  for (int i = 0; i < 19; ++i) accept(options, state, 1 + 0.1 * (i % 2), 2 + 0.1 * (i % 2));
-  CHECK(defect(options, state, 100, 2).empty());  // too early to judge
-  accept(options, state, 1.1, 2.1);
-  CHECK(defect(options, state, 1.2, 2.2).empty());
-  CHECK(defect(options, state, -100, 0).empty());
-  CHECK_THAT(defect(options, state, 2, 2), Contains("the loss is 2, ") && Contains("= 4"));
-  CHECK_THAT(defect(options, state, 1, 3), Contains("the gradient norm is 3, "));
+  for (int i = 0; i < 19; ++i)
+    CHECK(judge(options, state, 1 + 0.1 * (i % 2), 2 + 0.1 * (i % 2)).empty());
+  CHECK(judged(100, 2).empty());  // too early to judge
+  CHECK(judge(options, state, 1.1, 2.1).empty());
+  CHECK(judged(1.2, 2.2).empty());
+  CHECK(judged(-100, 0).empty());
+  CHECK_THAT(judged(2, 2), Contains("the loss is 2, ") && Contains("= 4"));
+  CHECK_THAT(judged(1, 3), Contains("the gradient norm is 3, "));
+
+  // Bad steps are counted, and do not change what is usual.
+  const GuardState before = state;
+  CHECK(!judge(options, state, 2, 2).empty());
+  CHECK(!judge(options, state, NAN, 2).empty());
+  CHECK(state.loss == before.loss);
+  CHECK(state.gradient_norm == before.gradient_norm);
+  CHECK(state.skipped_in_turn == 2);
+  CHECK(judge(options, state, 1, 2).empty());
+  CHECK(state.skipped == 2);
+  CHECK(state.skipped_interval == 2);
+  CHECK(state.skipped_in_turn == 0);
 }
 
 TEST_CASE("bad steps are skipped: nothing changes but the batch") {

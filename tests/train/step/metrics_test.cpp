@@ -47,7 +47,7 @@ TEST_CASE("loss and accuracy are means over the targets that count") {
         (dtype == DType::f64 ? 1e-12 : 1e-5));
   CHECK(m.correct == correct);
   CHECK(m.targets == count);
-  CHECK(m.targets == count_targets(given));
+  CHECK(m.targets == data::count_targets(given));
   CHECK(m.accuracy() == static_cast<double>(correct) / static_cast<double>(count));
   CHECK(m.perplexity() == std::exp(m.loss()));
   CHECK(m.bits_per_byte() == Approx(m.loss() / std::log(2.0)));
@@ -132,7 +132,7 @@ TEST_CASE("evaluation does not depend on the batches, nor on the threads") {
   for (int64_t i = 0; i < 9; ++i) {
     const data::Batch batch = task.validation->collate({&i, 1});
     parts += measure(model.forward(batch, {}).value(), batch.targets);
-    tokens += count_tokens(batch);
+    tokens += data::count_tokens(batch);
   }
   CHECK(run(4, 9).tokens == tokens);
   CHECK(run(4, 9).loss() == Approx(parts.loss()).epsilon(1e-12));

@@ -1,7 +1,6 @@
 // longhand analyse: what a variant loses against exact attention, and what it saves.
 #include "longhand/train/analyse/analyse.h"
 #include "longhand/train/cli/commands/commands.h"
-#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::cli {
 namespace {
@@ -24,21 +23,23 @@ auto with_progress(const Common& a, F make) {
 
 // ---- analyses of queries, keys and values: random ones, or those of a run
 
-analyse::LoadedRun load_run(const Common& a) {
-  const Waiting waiting(a.quiet || a.json, "preparing data and model");
-  return analyse::load_run(a.run, a.checkpoint, a.split, a.trust_paths);
+train::LoadedRun open_run(const Common& a, const train::RunOptions& options = {}) {
+  train::SavedModel saved = train::load_model(a.run, a.checkpoint);
+  if (!a.trust_paths) saved.check_paths();
+  saved.accept_data = true;
+  return cli::open_run(a, std::move(saved), a.quiet || a.json, options);
 }
 
 template <class Options>
-using Analysis = train::Results(const Options&, const analyse::LoadedRun*,
+using Analysis = train::Results(const Options&, const train::LoadedRun*,
                                 const analyse::OnProgress&);
 
 template <class Options>
 int analyse_source(const Arguments<Options>& a, Analysis<Options> make, const Shown& shown = {}) {
   Options options = a.options;
   options.seed = seed_or_default(a);
-  std::optional<analyse::LoadedRun> run;
-  if (!a.run.empty()) run = load_run(a);
+  std::optional<train::LoadedRun> run;
+  if (!a.run.empty()) run = open_run(a);
   return finish(a,
                 with_progress(a,
                               [&](const analyse::OnProgress& on_progress) {
@@ -117,7 +118,7 @@ void add_landmarks(Command& group) {
 int maps(const Arguments<analyse::AttentionOptions>& a) {
   analyse::AttentionOptions options = a.options;
   options.split = a.split;
-  const analyse::LoadedRun run = load_run(a);
+  const train::LoadedRun run = open_run(a);
   const auto found = with_progress(a, [&](const analyse::OnProgress& on_progress) {
     return analyse::attention(options, run, on_progress);
   });
@@ -139,38 +140,28 @@ struct TaskArguments : Arguments<analyse::HeuristicsOptions> {
 };
 
 int heuristics(const TaskArguments& a) {
-  train::Config config;
-  std::optional<train::SavedModel> saved;
+  check<ConfigError>(!a.run.empty() || !a.task.empty(),
+                     "analyse heuristics: expected a TASK or --run DIR");
+  check<ConfigError>(a.run.empty() || (a.task.empty() && a.set.empty() && !a.seed),
+                     "--run: the task, its options and its seed are those of the run");
+  std::optional<train::LoadedRun> run;
+  data::Task made;
   if (!a.run.empty()) {
-    saved = train::load_model(a.run, a.checkpoint);
-    if (!a.trust_paths) saved->check_paths();
-    config = saved->config;
-    check<ConfigError>(a.task.empty() && a.set.empty() && !a.seed,
-                       "--run: the task, its options and its seed are those of the run");
+    run = open_run(a, {.with_training = true});
   } else {
-    check<ConfigError>(!a.task.empty(), "analyse heuristics: expected a TASK or --run DIR");
+    train::Config config;
     config.assign("data", "task", a.task, "TASK");
     apply_to_data(a, config);
-  }
-  data::Splits splits = data::Splits::only(a.split);
-  splits.train = true;
-  std::optional<train::Experiment> experiment;
-  data::Task made;
-  {
+    data::Splits splits = data::Splits::only(a.split);
+    splits.train = true;
     const Waiting waiting(a.quiet || a.json, "preparing data");
-    if (saved) {
-      experiment.emplace(config, splits);
-      train::load_weights(experiment->model, saved->checkpoint);
-    } else {
-      made = train::read_task(config, splits);
-    }
+    made = train::read_task(config, splits);
   }
-  const data::Task& task = saved ? experiment->task : made;
   analyse::HeuristicsOptions options = a.options;
   options.split = a.split;
   return finish(a, with_progress(a, [&](const analyse::OnProgress& on_progress) {
-                  return analyse::heuristics(options, task, experiment ? &*experiment : nullptr,
-                                             on_progress);
+                  return analyse::heuristics(options, run ? run->experiment->task : made,
+                                             run ? run->experiment.get() : nullptr, on_progress);
                 }));
 }
 

@@ -21,19 +21,18 @@ struct Evaluated {
 
 Evaluated evaluate(const Arguments& a, const train::SavedModel& run,
                    const train::Conversion& conversion) {
-  const auto experiment = prepare(a, run.config, a.quiet);
-  load_weights(experiment->model, run.checkpoint);
+  const train::LoadedRun whole = open_run(a, run, a.quiet);
   attention::Transformer converted(nn::root(), conversion.after);
   load_weights(converted, conversion.checkpoint);
   const auto metrics = [&](attention::Transformer& model, const std::string& what) {
     Progress progress(a.quiet, "evaluate", 2);
-    return *train::evaluate(train::logits_of(model), experiment->task.split(a.split),
-                            {.batch_size = experiment->options.eval_batch_size,
+    return *train::evaluate(train::logits_of(model), *whole.dataset,
+                            {.batch_size = whole.experiment->options.eval_batch_size,
                              .on_progress = [&](const train::EvaluationProgress& p) {
                                progress.update(p.examples, p.all_examples, what);
                              }});
   };
-  return {metrics(experiment->model, "before"), metrics(converted, "after")};
+  return {metrics(whole.model(), "before"), metrics(converted, "after")};
 }
 
 /// The time of both models on batches as in training.
@@ -138,8 +137,9 @@ int convert(const Arguments& a) {
   const auto rule = train::LowRankRule::parse(a.low_rank);
   train::check_model_path(a.out);
   if (!a.no_evaluate) data::Splits::only(a.split);
-  const train::SavedModel run = train::load_model(a.run, a.checkpoint);
+  train::SavedModel run = train::load_model(a.run, a.checkpoint);
   if (!a.no_evaluate && !a.trust_paths) run.check_paths();
+  run.accept_data = true;
   const train::Conversion conversion = [&] {
     const Waiting waiting(a.quiet, "factoring weights");
     return train::convert_to_low_rank(run, rule);

@@ -5,7 +5,6 @@
 #include "longhand/train/evaluate/ensemble.h"
 #include "longhand/train/lab/drop_in.h"
 #include "longhand/train/run/run_record.h"
-#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::train {
 
@@ -35,17 +34,6 @@ struct Arguments : Common {
   std::optional<int64_t> draws;
 };
 
-train::SavedModel load(const Arguments& arguments, const std::string& run) {
-  train::SavedModel saved = load_run(arguments, run);
-  if (!arguments.trust_paths) saved.check_paths({"data.path"}, &arguments.set);
-  return saved;
-}
-
-bool changes_attention(const std::vector<std::string>& assignments) {
-  return std::any_of(assignments.begin(), assignments.end(),
-                     [](const std::string& a) { return a.starts_with("attention."); });
-}
-
 /// Seeds of draws: as many as --draws, from --seed on.
 std::vector<int64_t> seeds_of(const Arguments& arguments) {
   std::vector<int64_t> seeds;
@@ -57,7 +45,7 @@ std::vector<int64_t> seeds_of(const Arguments& arguments) {
 int evaluate_over_grid(const Arguments& arguments) {
   check<ConfigError>(arguments.runs.size() == 1, "--grid and --over: expected one run, got ",
                      arguments.runs.size());
-  const train::SavedModel run = load(arguments, arguments.runs[0]);
+  const train::SavedModel run = load_run(arguments, arguments.runs[0]);
   train::Sweep sweep = train::drop_in_grid(run, arguments.grid, arguments.over, arguments.set);
   if (arguments.draws) sweep.seeds = seeds_of(arguments);
   Progress progress(arguments.quiet || arguments.json, "evaluate", 2);
@@ -79,7 +67,7 @@ int evaluate_over_grid(const Arguments& arguments) {
 
 int evaluate_as_ensemble(const Arguments& arguments) {
   std::vector<train::SavedModel> runs;
-  for (const std::string& run : arguments.runs) runs.push_back(load(arguments, run));
+  for (const std::string& run : arguments.runs) runs.push_back(load_run(arguments, run));
   Progress progress(arguments.quiet || arguments.json, "evaluate", 2);
   const train::Results results = train::evaluate_ensemble(
       std::move(runs),
@@ -95,10 +83,11 @@ int evaluate_as_ensemble(const Arguments& arguments) {
 }
 
 /// Reports data with longer sequences than those that the model was trained on. Throws ConfigError if
-/// the model cannot read them. `trained` is the configuration of the checkpoint, `config` that of the
-/// evaluation. Lengths that are known only from files are not compared.
-void check_length(const train::Config& trained, const train::Config& config,
-                  const Arguments& arguments) {
+/// the model cannot read them. `trained` is the configuration of the checkpoint. Lengths that are known
+/// only from files are not compared.
+void check_length(const train::Config& trained, const Arguments& arguments) {
+  train::Config config = trained;
+  for (const std::string& assignment : arguments.set) config.assign(assignment);
   const auto before = train::read_task_info(trained), now = train::read_task_info(config);
   if (!before || !now || now->max_length <= before->max_length) return;
   const int64_t longest = train::read_model(config, nullptr).max_length;
@@ -121,21 +110,17 @@ int evaluate_run(const Arguments& arguments) {
                        ": expected --grid, --over, --draws or several runs; the result of a single "
                        "evaluation is printed, with --json as JSON");
   check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
-  train::SavedModel run = load(arguments, arguments.runs[0]);
-  const train::Config trained = run.config;
-  for (const std::string& assignment : arguments.set) run.config.assign(assignment);
-  check_length(trained, run.config, arguments);
-  const auto experiment = prepare(arguments, run.config, arguments.quiet);
-  report_ignored(experiment->config.ignored(experiment->effective), arguments.quiet);
-  const train::Fresh fresh =
-      load_weights(experiment->model, run, {.other_attention = changes_attention(arguments.set)});
-  run.check_data(experiment->task, experiment->config);
-  const data::Dataset& dataset = experiment->task.split(arguments.split);
+  train::SavedModel saved = load_run(arguments, arguments.runs[0]);
+  check_length(saved.config, arguments);
+  const train::LoadedRun run =
+      open_run(arguments, std::move(saved), arguments.quiet,
+               {.weights = {.other_attention = train::changes_attention(arguments.set)}});
+  const train::Experiment& experiment = *run.experiment;
   std::vector<train::SegmentMetrics> segments;
   {
     Progress progress(arguments.quiet, "evaluate", 2);
-    segments = *train::evaluate_segments(train::logits_of(experiment->model), dataset,
-                                         {.batch_size = experiment->options.eval_batch_size,
+    segments = *train::evaluate_segments(train::logits_of(run.model()), *run.dataset,
+                                         {.batch_size = experiment.options.eval_batch_size,
                                           .limit = arguments.limit,
                                           .on_progress = [&](const train::EvaluationProgress& p) {
                                             progress.update(p.examples, p.all_examples, "");
@@ -144,24 +129,25 @@ int evaluate_run(const Arguments& arguments) {
   train::Metrics metrics;
   for (const train::SegmentMetrics& segment : segments) metrics += segment.metrics;
   if (segments.size() == 1) segments.clear();
-  check<DivergedError>(std::isfinite(metrics.loss()), run.file, ": the loss on the ",
+  check<DivergedError>(std::isfinite(metrics.loss()), run.source.checkpoint, ": the loss on the ",
                        arguments.split, " split is ", metrics.loss(),
                        ", although all weights are finite");
 
-  const bool bytes = experiment->task.info.bytes && experiment->task.info.per_token;
+  const data::TaskInfo& task = experiment.task.info;
+  const bool bytes = task.bytes && task.per_token;
   Answer out(arguments.json);
-  out.add("checkpoint", run.file)
-      .add("step", run.checkpoint.training.step)
-      .add("task", experiment->task.info.name)
+  out.add("checkpoint", run.source.checkpoint)
+      .add("step", run.source.step)
+      .add("task", task.name)
       .add("split", arguments.split)
-      .add("data_hash", arguments.json ? dataset.fingerprint() : "")
-      .add("attention", experiment->model.config().attention_name())
+      .add("data_hash", arguments.json ? run.dataset->fingerprint() : "")
+      .add("attention", run.model().config().attention_name())
       .add(metrics)
       .add("perplexity", metrics.perplexity())
       .add("peak_memory_bytes", peak_resident_memory());
   if (bytes) out.add("bits_per_byte", metrics.bits_per_byte());
   if (!segments.empty()) out.add("segments", segments);
-  out.add("initialised", fresh.initialised).add("unused", fresh.unused);
+  out.add("initialised", run.fresh.initialised).add("unused", run.fresh.unused);
   out.text(
          "checkpoint     {checkpoint} (step {step})\n"
          "data           {task}, {split}: {examples:,} examples, {targets:,} targets\n"

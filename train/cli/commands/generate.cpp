@@ -5,7 +5,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/evaluate/generate.h"
-#include "longhand/train/transfer/load_weights.h"
+#include "longhand/train/transfer/loaded_run.h"
 
 namespace longhand::cli {
 namespace {
@@ -17,14 +17,11 @@ struct Arguments : Common {
 
 int generate(const Arguments& arguments) {
   const train::SavedModel run = train::load_model(arguments.run, arguments.checkpoint);
-  // The configuration describes the model completely; its data is not needed.
-  attention::Transformer model(nn::root(), train::read_model(run.config, nullptr));
-  load_weights(model, run.checkpoint);
-
+  const std::unique_ptr<attention::Transformer> model = model_of(run);
   train::GenerateOptions options = arguments.options;
   options.seed = arguments.seed.value_or(0);
   const bool stream = !arguments.json;
-  const std::string text = train::generate(model, arguments.prompt, options, [stream](char byte) {
+  const std::string text = train::generate(*model, arguments.prompt, options, [stream](char byte) {
     if (!stream) return true;
     write_stdout({&byte, 1});
     flush_stdout();

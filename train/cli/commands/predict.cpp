@@ -1,9 +1,8 @@
 // longhand predict: the predictions of a trained model, example by example.
 #include "longhand/train/evaluate/predict.h"
 #include "longhand/train/cli/commands/commands.h"
-#include "longhand/train/run/child.h"
+#include "longhand/train/config/memory.h"
 #include "longhand/train/run/run_record.h"
-#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::cli {
 namespace {
@@ -15,19 +14,18 @@ struct Arguments : Common {
 };
 
 /// What the predictions are of.
-std::map<std::string, std::string> about(const Arguments& a, const train::SavedModel& run,
-                                         const train::Experiment& experiment) {
+std::map<std::string, std::string> about(const Arguments& a, const train::LoadedRun& run) {
   return {{"longhand", longhand::version()},
-          {"checkpoint", run.file},
-          {"digest", run.digest},
-          {"step", std::to_string(run.checkpoint.training.step)},
+          {"checkpoint", run.source.checkpoint},
+          {"digest", run.source.digest},
+          {"step", std::to_string(run.source.step)},
           {"writer", "longhand predict"},
-          {"task", experiment.task.info.name},
+          {"task", run.experiment->task.info.name},
           {"split", a.split},
           {"values", a.logits ? "logits" : "probabilities"}};
 }
 
-int predict(const Arguments& a) {
+int predict(Arguments a) {
   train::check_predictions_path(a.out);
   const fs::path folder = fs::path(a.out).parent_path();
   check<ConfigError>(folder.empty() || fs::is_directory(folder), "-o ", a.out,
@@ -36,24 +34,16 @@ int predict(const Arguments& a) {
       !a.json || !a.out.empty(),
       "--json: expected -o FILE, beside which the summary is printed; without -o the "
       "predictions are printed, as JSON Lines");
-  train::SavedModel run = load_run(a, a.run);
-  if (!a.data.empty()) {
-    train::read_data_from(a.data, run.config);
-  } else if (!a.trust_paths) {
-    run.check_paths({"data.path"}, &a.set);
-  }
-  for (const std::string& assignment : a.set) run.config.assign(assignment);
+  if (!a.data.empty()) a.trust_paths = true;  // that of the checkpoint is replaced
+  train::SavedModel saved = load_run(a, a.run);
+  if (!a.data.empty()) train::read_data_from(a.data, saved.config);
   const bool quiet = a.quiet || a.json;
-  const auto experiment = prepare(a, run.config, quiet);
-  report_ignored(experiment->config.ignored(experiment->effective), quiet);
-  load_weights(experiment->model, run);
-  run.check_data(experiment->task, experiment->config);
+  const train::LoadedRun run = open_run(a, std::move(saved), quiet);
   const train::Predictions predictions = [&] {
     Progress progress(quiet, "predict", 2);
     const auto available = static_cast<double>(train::available_memory());
-    return *train::predict(train::logits_of(experiment->model), experiment->task.split(a.split),
-                           a.logits,
-                           {.batch_size = experiment->options.eval_batch_size,
+    return *train::predict(train::logits_of(run.model()), *run.dataset, a.logits,
+                           {.batch_size = run.experiment->options.eval_batch_size,
                             .limit = a.limit,
                             .on_progress =
                                 [&](const train::EvaluationProgress& p) {
@@ -61,25 +51,25 @@ int predict(const Arguments& a) {
                                 }},
                            [&](int64_t targets) {
                              train::check_predictions_memory(
-                                 a.out, targets, experiment->model.config().classes, available);
+                                 a.out, targets, run.model().config().classes, available);
                            });
   }();
   const train::Metrics& metrics = predictions.metrics;
-  check<DivergedError>(std::isfinite(metrics.loss()), run.file, ": the loss on the ", a.split,
-                       " split is ", metrics.loss(), ", although all weights are finite");
+  check<DivergedError>(std::isfinite(metrics.loss()), run.source.checkpoint, ": the loss on the ",
+                       a.split, " split is ", metrics.loss(), ", although all weights are finite");
   if (a.out.empty()) {
     write_stdout(train::to_json_lines(predictions));
     return success;
   }
-  train::write_predictions(a.out, predictions, about(a, run, *experiment));
+  train::write_predictions(a.out, predictions, about(a, run));
   Answer answer(a.json);
-  answer.add("checkpoint", run.file)
-      .add("step", run.checkpoint.training.step)
-      .add("task", experiment->task.info.name)
+  answer.add("checkpoint", run.source.checkpoint)
+      .add("step", run.source.step)
+      .add("task", run.experiment->task.info.name)
       .add("split", a.split)
       .add("examples", metrics.examples)
       .add("targets", metrics.targets)
-      .add("classes", experiment->model.config().classes)
+      .add("classes", run.model().config().classes)
       .add("loss", metrics.loss())
       .add("accuracy", metrics.accuracy())
       .add("out", a.out);

@@ -1,19 +1,14 @@
-#include "longhand/train/step/loss.h"
+#include "longhand/train/step/cross_entropy.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace longhand::train {
 
-BatchSize size_of(const data::Batch& batch) {
-  return {.sequences = batch.tokens.size(0),
-          .targets = count_targets(batch.targets),
-          .tokens = count_tokens(batch)};
-}
-
 Prediction predict(const LogitsFn& logits, const data::Batch& batch, const nn::Pass& pass) {
   Prediction prediction = logits(batch, pass);
-  const int64_t predicted = count_targets(prediction.targets), given = count_targets(batch.targets);
+  const int64_t predicted = data::count_targets(prediction.targets),
+                given = data::count_targets(batch.targets);
   check<ShapeError>(predicted == given, "trainer: expected predictions for ", given,
                     " targets of the batch, got ", predicted);
   return prediction;
