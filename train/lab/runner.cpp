@@ -335,8 +335,7 @@ class Runner {
   }
 
   void announce(const SweepCell& task) {
-    if (options_.on_end && !silent_)
-      options_.on_end({label(task), task.variant, path(task).string(), state(task)});
+    if (options_.on_end && !silent_) options_.on_end({label(task), task, state(task)});
   }
 
   /// Returns whether the cell has ended.

@@ -542,7 +542,9 @@ TEST_CASE("a cell that makes no progress is stopped after the limit, and killed 
   options.cell_timeout = 0.5;
   options.grace = 0.2;
   std::vector<std::string> reasons(2);
-  options.on_end = [&](const EndedCell& cell) { reasons[cell.variant] = cell.state.record.reason; };
+  options.on_end = [&](const EndedCell& cell) {
+    reasons[cell.cell.variant] = cell.state.record.reason;
+  };
   const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
   CHECK(outcome.failed == 2);
   CHECK_THAT(reasons[0], Contains("no progress for 0.5 s"));
