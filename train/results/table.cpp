@@ -284,11 +284,14 @@ std::string to_text(const Cell& cell, int digits) {
 }
 
 std::string with_commas(int64_t value) {
-  std::string digits = std::to_string(value);
+  const std::string digits = std::to_string(value);
   const size_t sign = value < 0 ? 1 : 0;
-  for (size_t at = digits.size() - 3; at > sign && at < digits.size(); at -= 3)
-    digits.insert(at, ",");
-  return digits;
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > sign && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
 namespace {
