@@ -6,25 +6,26 @@
 namespace longhand::data {
 namespace {
 
+template <class Token>
 class InMemory : public Dataset {
  public:
-  InMemory(std::shared_ptr<const Sequences> sequences, int64_t begin, int64_t end)
+  InMemory(std::shared_ptr<const SequencesOf<Token>> sequences, int64_t begin, int64_t end)
       : sequences_(std::move(sequences)), begin_(begin), end_(end) {}
 
   int64_t size() const override { return end_ - begin_; }
 
-  int64_t length(int64_t index) const override {
-    return static_cast<int64_t>(sequences_->tokens(at(index)).size());
-  }
+  int64_t length(int64_t index) const override { return std::ssize(sequences_->tokens(at(index))); }
 
   Batch collate(std::span<const int64_t> indices) const override {
-    Batch batch = blank_batch(*this, indices, false);
-    const size_t longest = static_cast<size_t>(batch.tokens.size(1));
-    for (size_t b = 0; b < indices.size(); ++b) {
-      const int64_t i = at(indices[b]);
-      const auto from = sequences_->tokens(i);
-      std::copy(from.begin(), from.end(), batch.tokens.data<int32_t>() + b * longest);
-      batch.targets.data<int32_t>()[b] = sequences_->target(i);
+    Batch batch = blank_batch(*this, indices, sequences_->per_token());
+    const int64_t longest = batch.tokens.size(1);
+    int32_t *tokens = batch.tokens.data<int32_t>(), *targets = batch.targets.data<int32_t>();
+    for (const int64_t index : indices) {
+      const int64_t i = at(index);
+      std::ranges::copy(sequences_->tokens(i), tokens);
+      std::ranges::copy(sequences_->targets(i), targets);
+      tokens += longest;
+      targets += sequences_->per_token() ? longest : 1;
     }
     return batch;
   }
@@ -37,34 +38,51 @@ class InMemory : public Dataset {
     return begin_ + index;
   }
 
-  std::shared_ptr<const Sequences> sequences_;
+  std::shared_ptr<const SequencesOf<Token>> sequences_;
   int64_t begin_, end_;
 };
 
 }  // namespace
 
-void Sequences::add(std::span<const uint8_t> tokens, int32_t target) {
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  ends_.push_back(static_cast<int64_t>(tokens_.size()));
-  targets_.push_back(target);
-}
-
-void Sequences::remove_last() {
-  targets_.pop_back();
-  ends_.pop_back();
-  tokens_.resize(ends_.empty() ? 0 : ends_.back());
-}
-
-std::unique_ptr<Dataset> in_memory(std::shared_ptr<const Sequences> sequences, int64_t begin,
-                                   int64_t end) {
+template <class Token>
+std::unique_ptr<Dataset> in_memory(std::shared_ptr<const SequencesOf<Token>> sequences,
+                                   int64_t begin, int64_t end) {
   check<DataError>(0 <= begin && begin <= end && end <= sequences->size(), "sequences ", begin,
                    " to ", end, " are out of range for ", sequences->size(), " sequences");
-  return std::make_unique<InMemory>(std::move(sequences), begin, end);
+  return std::make_unique<InMemory<Token>>(std::move(sequences), begin, end);
 }
 
-std::unique_ptr<Dataset> in_memory(Sequences sequences) {
+template <class Token>
+std::unique_ptr<Dataset> in_memory(SequencesOf<Token> sequences) {
   const int64_t size = sequences.size();
-  return in_memory(std::make_shared<const Sequences>(std::move(sequences)), 0, size);
+  return in_memory(std::make_shared<const SequencesOf<Token>>(std::move(sequences)), 0, size);
 }
+
+template <class Token>
+Task split_sequences(const TaskInfo& info, const SequencesOf<Token>& all,
+                     const SplitFractions& fractions, uint64_t seed, const std::string& source,
+                     const SplitSizes& most) {
+  std::vector<std::string_view> contents;
+  for (int64_t i = 0; i < all.size(); ++i) contents.push_back(all.content(i));
+  const auto parts = split_by_content(contents, fractions, Generator(seed).fork("split"), source);
+  const auto select = [&](const std::vector<int64_t>& indices, int64_t limit) {
+    SequencesOf<Token> selected(all.per_token());
+    for (const int64_t i : indices)
+      if (limit == 0 || selected.size() < limit) selected.add(all.tokens(i), all.targets(i));
+    return in_memory(std::move(selected));
+  };
+  return {info, select(parts[0], most.train), select(parts[1], most.validation),
+          select(parts[2], most.test)};
+}
+
+#define LONGHAND_SEQUENCES(T)                                                                  \
+  template std::unique_ptr<Dataset> in_memory(std::shared_ptr<const SequencesOf<T>>, int64_t,  \
+                                              int64_t);                                        \
+  template std::unique_ptr<Dataset> in_memory(SequencesOf<T>);                                 \
+  template Task split_sequences(const TaskInfo&, const SequencesOf<T>&, const SplitFractions&, \
+                                uint64_t, const std::string&, const SplitSizes&)
+LONGHAND_SEQUENCES(uint8_t);
+LONGHAND_SEQUENCES(int32_t);
+#undef LONGHAND_SEQUENCES
 
 }  // namespace longhand::data

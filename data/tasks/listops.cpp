@@ -3,9 +3,6 @@
 
 #include <filesystem>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "longhand/data/lines.h"
 #include "longhand/data/registry.h"
@@ -29,14 +26,6 @@ Sequences read(const std::filesystem::path& path, int64_t max_length, int64_t li
   check<DataError>(sequences.size() > 0, path.string(),
                    ": expected at least one example, got none");
   return sequences;
-}
-
-std::unique_ptr<Dataset> select(const Sequences& from, const std::vector<int64_t>& indices,
-                                int64_t limit) {
-  Sequences selected;
-  for (const int64_t i : indices)
-    if (limit == 0 || selected.size() < limit) selected.add(from.tokens(i), from.target(i));
-  return in_memory(std::move(selected));
 }
 
 struct ListopsOptions {
@@ -86,35 +75,23 @@ std::optional<TaskInfo> info_of(const ListopsOptions& o) {
       .vocabulary = listops::vocabulary, .classes = 10, .max_length = o.limits.max_length};
 }
 
-void read_files(Task& task, const ListopsOptions& o, uint64_t seed, const Splits& splits) {
+Task read_files(const ListopsOptions& o, uint64_t seed, const Splits& splits) {
   const auto& [path, limits, sizes, fractions] = o;
-  if (is_folder(path)) {
-    const auto file = [&, &path = path](const char* name, int64_t limit) {
-      return in_memory(read(std::filesystem::path(path) / name, task.info.max_length, limit));
-    };
-    if (splits.train) task.train = file("basic_train.tsv", sizes.train);
-    if (splits.validation) task.validation = file("basic_val.tsv", sizes.validation);
-    if (splits.test) task.test = file("basic_test.tsv", sizes.test);
-    return;
-  }
-  const Sequences all = read(path, task.info.max_length);
-  std::vector<std::string_view> contents(all.size());
-  for (int64_t i = 0; i < all.size(); ++i) {
-    const auto tokens = all.tokens(i);
-    contents[i] = {reinterpret_cast<const char*>(tokens.data()), tokens.size()};
-  }
-  const auto parts = split_by_content(contents, fractions, Generator(seed).fork("split"), path);
-  task.train = select(all, parts[0], sizes.train);
-  task.validation = select(all, parts[1], sizes.validation);
-  task.test = select(all, parts[2], sizes.test);
+  Task task{*info_of(o), nullptr, nullptr, nullptr};
+  if (!is_folder(path))
+    return split_sequences(task.info, read(path, limits.max_length), fractions, seed, path, sizes);
+  const auto file = [&, &path = path](const char* name, int64_t limit) {
+    return in_memory(read(std::filesystem::path(path) / name, task.info.max_length, limit));
+  };
+  if (splits.train) task.train = file("basic_train.tsv", sizes.train);
+  if (splits.validation) task.validation = file("basic_val.tsv", sizes.validation);
+  if (splits.test) task.test = file("basic_test.tsv", sizes.test);
+  return task;
 }
 
 Task make(const ListopsOptions& o, uint64_t seed, const Splits& splits) {
+  if (!o.path.empty()) return read_files(o, seed, splits);
   Task task{*info_of(o), nullptr, nullptr, nullptr};
-  if (!o.path.empty()) {
-    read_files(task, o, seed, splits);
-    return task;
-  }
   const auto [train, validation, test] = o.sizes;
   // validation and test come first, so that they are the same for any train_size
   const int64_t count = validation + test + (splits.train ? train : 0);

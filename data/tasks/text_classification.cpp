@@ -122,10 +122,11 @@ Classes classes_of(const std::vector<Example>& lines, const std::string& path) {
   return classes;
 }
 
-void add(Sequences& sequences, const Example& line, const Classes& classes, int64_t max_length) {
+void add(Sequences& sequences, const Example& line, const Classes& classes, int64_t max_length,
+         const std::string& file) {
   const auto found = classes.find(line.label);
-  check<DataError>(found != classes.end(), "the label '", line.label,
-                   "' does not occur in the training examples");
+  check<DataError>(found != classes.end(), file, ":", line.line, ":", line.column, ": the label '",
+                   line.label, "' does not occur in the training examples");
   const size_t n = std::min(line.text.size(), static_cast<size_t>(max_length));
   sequences.add({reinterpret_cast<const uint8_t*>(line.text.data()), n}, found->second);
 }
@@ -194,42 +195,20 @@ std::optional<TaskInfo> info_of(const LabelledTextOptions&) { return std::nullop
 
 Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
   const std::string& path = o.path;
-  const RecordOptions records = o.records();
-  Classes classes;
-  std::array<Sequences, 3> splits;
+  const bool folder = is_folder(path);
+  std::vector<fs::path> files{path};
+  if (folder)
+    files = {file_of_split(path, "train"), file_of_split(path, "validation"),
+             file_of_split(path, "test")};
   const std::array<int64_t, 3> most = {o.limits.train, o.limits.validation, o.limits.test};
-  const auto full = [&](int split) {
-    return most[split] != 0 && splits[split].size() == most[split];
-  };
-  if (is_folder(path)) {
-    const std::array files = {file_of_split(path, "train"), file_of_split(path, "validation"),
-                              file_of_split(path, "test")};
-    for (int split = 0; split < 3; ++split) {
-      const std::vector<Example> examples = read(files[split], records);
-      if (split == 0) classes = classes_of(examples, files[split].string());
-      for (const Example& example : examples) {
-        if (full(split)) break;
-        try {
-          add(splits[split], example, classes, o.max_length);
-        } catch (const DataError& error) {
-          throw DataError(concat_message(files[split].string(), ":", example.line, ":",
-                                         example.column, ": ", error.what()));
-        }
-      }
-    }
-  } else {
-    const std::vector<Example> examples = read(path, records);
-    classes = classes_of(examples, path);
-    std::vector<std::string_view> contents(examples.size());
-    for (size_t i = 0; i < examples.size(); ++i)
-      contents[i] = std::string_view(examples[i].text).substr(0, o.max_length);
-    const auto indices =
-        split_by_content(contents, o.fractions, Generator(seed).fork("split"), path);
-    for (int split = 0; split < 3; ++split) {
-      for (const int64_t i : indices[split]) {
-        if (full(split)) break;
-        add(splits[split], examples[i], classes, o.max_length);
-      }
+  Classes classes;
+  std::array<Sequences, 3> splits;  // if it is a file, all of it in the first one
+  for (size_t split = 0; split < files.size(); ++split) {
+    const std::vector<Example> examples = read(files[split], o.records());
+    if (split == 0) classes = classes_of(examples, files[split].string());
+    for (const Example& example : examples) {
+      if (folder && most[split] != 0 && splits[split].size() == most[split]) break;
+      add(splits[split], example, classes, o.max_length, files[split].string());
     }
   }
   TaskInfo info{.vocabulary = 256,
@@ -238,6 +217,7 @@ Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
                 .max_length = o.max_length,
                 .labels = std::vector<std::string>(classes.size())};
   for (const auto& [label, index] : classes) info.labels[index] = label;
+  if (!folder) return split_sequences(info, splits[0], o.fractions, seed, path, o.limits);
   return {info, in_memory(std::move(splits[0])), in_memory(std::move(splits[1])),
           in_memory(std::move(splits[2]))};
 }

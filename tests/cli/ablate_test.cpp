@@ -500,7 +500,7 @@ TEST_CASE("damaged cells are left out, named, and repaired with the same results
   const auto before = lasting(folder / "out");
   const train::Grid grid = expand(train::Sweep::load(folder / "out/sweep.toml"));
   const auto cell = [&](size_t variant) {
-    return cell_directory(folder / "out", grid.variants[variant].final[0][0]);
+    return cell_directory(folder / "out", grid.finals(variant)[0]);
   };
   const auto ablate = [&](Words words) {
     words.insert(words.begin(), {"ablate", "out"});

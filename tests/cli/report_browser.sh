@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # report_browser.sh PROGRAM: opens a report in headless Chromium, from a file, at the widths of a desktop
-# and of a phone. Fails if the console has a message, or if a chart is not drawn. Without Chromium it
+# and of a phone. Fails if the console has a message, or if a chart or the leaderboard is not drawn. Without Chromium it
 # exits with 77, which CTest counts as skipped.
 set -euo pipefail
 longhand=$1
@@ -84,6 +84,10 @@ for width in 1280 390; do
     [ "${drawn%/*}" = "${drawn#*/}" ] && [ "${drawn%/*}" -ge 6 ] ||
       { echo "width $width: $attribute: $drawn drawn, expected all, and at least 6"; exit 1; }
   done
+  # The leaderboard has a row with a bar for each variant, and both ends of all intervals are on a bar.
+  [ "$(grep -o '<span class="interval"' dom.html | wc -l)" = 2 ] && grep -q '<i style="left: 0%' dom.html &&
+    grep -q '<i style="[^"]*left: [0-9.]*%; width: [0-9.]*%' dom.html ||
+    { echo "width $width: the leaderboard does not have two bars"; exit 1; }
   grep -q 'data-wide="false"' dom.html || { echo "width $width: the page is wider than the window"; exit 1; }
 done
 echo "drawn without messages"

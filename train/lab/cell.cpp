@@ -188,11 +188,11 @@ CellState read_cell(const fs::path& directory) {
   return read_cell(directory, read_manifest(directory.parent_path().parent_path()));
 }
 
-CellRecord new_record(const Sweep& sweep, const Grid& grid, const GridCell& cell) {
+CellRecord new_record(const Sweep& sweep, const Grid& grid, const SweepCell& cell) {
   const SweepVariant& variant = grid.variants[cell.variant];
   CellRecord record{.variant = variant.label,
                     .values = variant.values,
-                    .seed = cell.cell->seed,
+                    .seed = cell.seed,
                     .phase = cell.final ? "final" : "search"};
   if (sweep.search)
     std::ranges::copy(sweep.search->axis.points[cell.trial], std::back_inserter(record.values));
@@ -308,9 +308,9 @@ Claim::~Claim() { close(file_); }
 CellStates read_cells(const Grid& grid, const fs::path& sweep) {
   CellStates states;
   const Manifest manifest = read_manifest(sweep);
-  for (const auto& each : cells_of(grid))
-    if (!states.contains(each.cell->hash))
-      states[each.cell->hash] = read_cell(cell_directory(sweep, *each.cell), manifest);
+  for (const SweepCell& cell : grid.cells)
+    if (!states.contains(cell.hash))
+      states[cell.hash] = read_cell(cell_directory(sweep, cell), manifest);
   return states;
 }
 
@@ -322,24 +322,22 @@ bool is_better(const Sweep& sweep, double a, double b) {
   return sweep.metric == "loss" ? a < b : a > b;
 }
 
-bool is_searching(const SweepVariant& variant, const CellStates& states) {
-  return std::ranges::any_of(variant.search, [&](const auto& trial) {
-    return std::ranges::any_of(trial, [&](const SweepCell& cell) {
-      const CellState& state = states.at(cell.hash);
-      return !state.is_trained() && !state.has_failed();
-    });
+bool is_searching(const Grid& grid, size_t variant, const CellStates& states) {
+  return std::ranges::any_of(grid.searches(variant), [&](const SweepCell& cell) {
+    const CellState& state = states.at(cell.hash);
+    return !state.is_trained() && !state.has_failed();
   });
 }
 
-std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
+std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t variant,
                                  const CellStates& states) {
-  if (variant.search.empty()) return 0;
-  if (is_searching(variant, states)) return std::nullopt;
+  if (grid.trials.empty()) return 0;
+  if (is_searching(grid, variant, states)) return std::nullopt;
   std::optional<size_t> best;
   double best_metric = 0;
-  for (size_t trial = 0; trial < variant.search.size(); ++trial) {
+  for (size_t trial = 0; trial < grid.trials.size(); ++trial) {
     double sum = 0;
-    for (const SweepCell& cell : variant.search[trial]) {
+    for (const SweepCell& cell : grid.searches(variant, trial)) {
       const CellState& state = states.at(cell.hash);
       sum += state.is_trained() && state.validation ? metric_of(sweep, *state.validation)
                                                     : std::nan("");

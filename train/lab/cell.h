@@ -85,7 +85,7 @@ CellState read_cell(const std::filesystem::path& directory, const Manifest& mani
 /// The same, with the manifest as it is now.
 CellState read_cell(const std::filesystem::path& directory);
 /// What cell.json says of a cell of the grid of `sweep` before it is run.
-CellRecord new_record(const Sweep& sweep, const Grid& grid, const GridCell& cell);
+CellRecord new_record(const Sweep& sweep, const Grid& grid, const SweepCell& cell);
 /// Writes cell.json durably.
 void write_record(const std::filesystem::path& directory, const CellRecord& record);
 /// The scores in the output of evaluate --json. Throws DataError if it is no such output.
@@ -138,13 +138,14 @@ double metric_of(const Sweep& sweep, const Score& score);
 /// Whether a value of the metric is better than another.
 bool is_better(const Sweep& sweep, double a, double b);
 
-/// Whether a trial of a search is not decided yet, for example because one of its cells is damaged.
-bool is_searching(const SweepVariant& variant, const CellStates& states);
+/// Whether a trial of the search of a variant is not decided yet, for example because one of its cells is
+/// damaged.
+bool is_searching(const Grid& grid, size_t variant, const CellStates& states);
 
 /// The trial whose trained cells have the best mean validation metric; the first of equal ones, and
 /// trial 0 without a search. Trials with a cell that failed do not count. Nothing while is_searching(),
 /// or if none is left.
-std::optional<size_t> best_trial(const Sweep& sweep, const SweepVariant& variant,
+std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t variant,
                                  const CellStates& states);
 
 }  // namespace longhand::train

@@ -127,7 +127,8 @@ class DropIn {
   /// variant is the same.
   void add_candidates(const Sweep& sweep) {
     std::vector<Candidate> variants;
-    for (const SweepVariant& variant : grid_.variants) {
+    for (const SweepCell& cell : grid_.cells) {  // one for each variant
+      const SweepVariant& variant = grid_.variants[cell.variant];
       const Config trained = trained_for(sweep, variant);
       // Texts are cut to the length of the model.
       const std::string identity = text_of(trained, [](const std::string& key) {
@@ -136,8 +137,7 @@ class DropIn {
       const auto found = std::ranges::find(data_, identity, &Data::identity);
       const auto data = static_cast<size_t>(found - data_.begin());
       if (found == data_.end()) data_.push_back({identity, trained});
-      const Config own =
-          Config::parse(variant.final.front().front().config, "variant " + variant.label);
+      const Config own = Config::parse(cell.config, "variant " + variant.label);
       const bool as_trained = seeds_.empty() && model_of(own) == model_of(trained);
       data_[data].is_in_grid = data_[data].is_in_grid || as_trained;
       variants.push_back({variant.label, &variant, own, data, as_trained});

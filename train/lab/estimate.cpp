@@ -81,12 +81,12 @@ void measure(const SweepCell& cell, const EstimateOptions& options, VariantEstim
   out.start_seconds = std::max(0.0, ended->seconds - summary->seconds);
 }
 
-/// Seconds of a whole cell, with its evaluation on the test split if it is `final`.
-double seconds_of(const SweepCell& cell, bool final, const VariantEstimate& measured) {
+/// Seconds of a whole cell, with its evaluation on the test split if it is final.
+double seconds_of(const SweepCell& cell, const VariantEstimate& measured) {
   const TrainerOptions options = trainer_options(cell);
   const int64_t steps = options.steps, every = options.eval_every;
-  const int64_t evaluations = (every > 0 ? (steps + every - 1) / every : 1) + (final ? 1 : 0);
-  return (final ? 2 : 1) * measured.start_seconds +
+  const int64_t evaluations = (every > 0 ? (steps + every - 1) / every : 1) + (cell.final ? 1 : 0);
+  return (cell.final ? 2 : 1) * measured.start_seconds +
          static_cast<double>(steps) * measured.step_seconds +
          static_cast<double>(evaluations) * measured.evaluation_seconds;
 }
@@ -98,29 +98,26 @@ std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
   std::vector<VariantEstimate> out;
   const std::vector<std::vector<bool>> ours = cells_of_shard(grid, options.shard);
   for (size_t v = 0; v < grid.variants.size(); ++v) {
-    const SweepVariant& variant = grid.variants[v];
     if (std::find(ours[v].begin(), ours[v].end(), true) == ours[v].end()) continue;
     if (options.should_stop && options.should_stop()) break;
     if (options.on_progress)
       options.on_progress(static_cast<int64_t>(v), static_cast<int64_t>(grid.variants.size()));
     VariantEstimate& each = out.emplace_back();
-    each.label = variant.label;
-    measure(variant.final.front().front(), options, each);
+    each.label = grid.variants[v].label;
+    measure(grid.finals(v).front(), options, each);
     std::set<std::string> counted;  // a trial may be a final cell, too
-    const auto add = [&](const SweepCell& cell, bool final) {
+    const auto add = [&](const SweepCell& cell) {
       if (!counted.insert(cell.hash).second) return;
       ++each.cells;
       const CellState& state = states.at(cell.hash);
-      const bool done = final ? state.status == CellStatus::finished : state.is_trained();
+      const bool done = cell.final ? state.status == CellStatus::finished : state.is_trained();
       if (done || state.status == CellStatus::diverged) return;
       ++each.cells_left;
-      if (each.failure.empty()) each.seconds_left += seconds_of(cell, final, each);
+      if (each.failure.empty()) each.seconds_left += seconds_of(cell, each);
     };
-    for (const auto& trial : variant.search)
-      for (const SweepCell& cell : trial) add(cell, false);
-    const size_t trial = best_trial(sweep, variant, states).value_or(0);
-    for (size_t seed = 0; seed < variant.final[trial].size(); ++seed)
-      if (ours[v][seed]) add(variant.final[trial][seed], true);
+    for (const SweepCell& cell : grid.searches(v)) add(cell);
+    for (const SweepCell& cell : grid.finals(v, best_trial(sweep, grid, v, states).value_or(0)))
+      if (ours[v][cell.nth_seed]) add(cell);
   }
   return out;
 }

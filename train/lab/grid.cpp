@@ -78,24 +78,24 @@ std::vector<Settings> combinations(const Sweep& sweep) {
   return all;
 }
 
-SweepCell cell_of(const Sweep& sweep, const SweepVariant& variant, const Settings& trial,
-                  int64_t seed, int64_t steps) {
+/// Completes a cell, whose place is known.
+void configure(const Sweep& sweep, const SweepVariant& variant, const Settings& trial,
+               SweepCell& cell) {
   Config config = sweep.config();
   assign(config, variant.values);
   assign(config, trial);
-  config.assign("train", "seed", seed, "seeds");
-  if (steps > 0) config.assign("train", "steps", steps, "search");
-  SweepCell cell;
-  cell.seed = seed;
+  cell.seed = sweep.seeds[cell.nth_seed];
+  config.assign("train", "seed", cell.seed, "seeds");
+  if (!cell.final && sweep.search->steps > 0)
+    config.assign("train", "steps", sweep.search->steps, "search");
   try {
     const auto task = read_task_info(config);
     cell.config = effective_config(config, task ? &*task : nullptr);
   } catch (const ConfigError& error) {
-    throw ConfigError((variant.label.empty() ? std::string() : "variant " + variant.label + ": ") +
+    throw ConfigError((variant.values.empty() ? "" : "variant " + variant.label + ": ") +
                       error.what());
   }
   cell.hash = data::text_digest(cell.config).substr(0, 16);
-  return cell;
 }
 
 bool is_baseline(const Sweep& sweep, const SweepVariant& variant) {
@@ -167,34 +167,33 @@ std::string label_of(const Settings& values, const std::vector<std::string>& key
   return out;
 }
 
-std::vector<GridCell> cells_of(const Grid& grid) {
-  std::vector<GridCell> out;
-  for (const bool final : {false, true})
-    for (size_t v = 0; v < grid.variants.size(); ++v) {
-      const auto& trials = final ? grid.variants[v].final : grid.variants[v].search;
-      for (size_t trial = 0; trial < trials.size(); ++trial)
-        for (size_t seed = 0; seed < trials[trial].size(); ++seed)
-          out.push_back({v, trial, seed, final, &trials[trial][seed]});
-    }
-  return out;
+std::span<const SweepCell> Grid::searches(size_t variant) const {
+  const size_t count = trials.size() * search_seeds;
+  return std::span(cells).subspan(variant * count, count);
+}
+
+std::span<const SweepCell> Grid::searches(size_t variant, size_t trial) const {
+  return searches(variant).subspan(trial * search_seeds, search_seeds);
+}
+
+std::span<const SweepCell> Grid::finals(size_t variant, size_t trial) const {
+  const size_t first = variants.size() * trials.size() * search_seeds;
+  const size_t number = variant * std::max<size_t>(trials.size(), 1) + trial;
+  return std::span(cells).subspan(first + number * seeds, seeds);
 }
 
 std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& shard) {
   const auto is_ours = [&](size_t index) {
     return static_cast<int64_t>(index) % shard.count == shard.index;
   };
-  const size_t seeds = grid.variants.front().final.front().size();
-  std::vector<std::vector<bool>> ours(grid.variants.size(), std::vector<bool>(seeds));
+  std::vector<std::vector<bool>> ours(grid.variants.size(), std::vector<bool>(grid.seeds));
   std::set<std::string> seen;
-  for (size_t seed = 0; seed < seeds; ++seed)
-    for (size_t v = 0; v < grid.variants.size(); ++v) {
-      const SweepVariant& variant = grid.variants[v];
-      if (!variant.search.empty())
+  for (size_t seed = 0; seed < grid.seeds; ++seed)
+    for (size_t v = 0; v < grid.variants.size(); ++v)
+      if (!grid.trials.empty())
         ours[v][seed] = is_ours(v);
-      else if (const size_t index = seen.size();
-               seen.insert(variant.final.front()[seed].hash).second)
+      else if (const size_t index = seen.size(); seen.insert(grid.finals(v)[seed].hash).second)
         ours[v][seed] = is_ours(index);
-    }
   return ours;
 }
 
@@ -217,21 +216,17 @@ Grid expand(const Sweep& sweep) {
     for (const Settings& trial : trials) grid.trials.push_back(label_of(trial, keys));
   }
   for (Settings& values : combinations(sweep)) {
-    SweepVariant& variant = grid.variants.emplace_back();
-    variant.label = label_of(values, grid.keys);
-    variant.values = std::move(values);
-    for (const Settings& trial : trials) {
-      auto& finals = variant.final.emplace_back();
-      for (const int64_t seed : sweep.seeds)
-        finals.push_back(cell_of(sweep, variant, trial, seed, 0));
-      if (!sweep.search) continue;
-      auto& searched = variant.search.emplace_back();
-      for (int64_t i = 0; i < sweep.search->seeds; ++i)
-        searched.push_back(cell_of(sweep, variant, trial, sweep.seeds[static_cast<size_t>(i)],
-                                   sweep.search->steps));
-    }
-    if (variant.label.empty()) variant.label = "base";
+    const std::string label = label_of(values, grid.keys);
+    grid.variants.push_back({label.empty() ? "base" : label, std::move(values)});
   }
+  grid.seeds = sweep.seeds.size();
+  grid.search_seeds = sweep.search ? static_cast<size_t>(sweep.search->seeds) : 0;
+  for (const bool final : {false, true})
+    for (size_t v = 0; v < grid.variants.size(); ++v)
+      for (size_t t = 0; t < trials.size(); ++t)
+        for (size_t s = 0; s < (final ? grid.seeds : grid.search_seeds); ++s)
+          configure(sweep, grid.variants[v], trials[t],
+                    grid.cells.emplace_back(SweepCell{v, t, s, final, 0, {}, {}}));
   find_baselines(sweep, grid.variants);
   return grid;
 }

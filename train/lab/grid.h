@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,12 +12,16 @@
 
 namespace longhand::train {
 
-/// One run of a sweep.
+/// One run of a sweep, which is trained or, if `final`, also evaluated on the test split.
 struct SweepCell {
+  size_t variant = 0, trial = 0, nth_seed = 0;  // its place in the grid
+  bool final = false;
+  int64_t seed = 0;
   std::string hash;    // of config: 16 hexadecimal digits, the name of its directory
   std::string config;  // the effective configuration, as TOML
-  int64_t seed = 0;
 };
+
+using CellRefs = std::vector<std::reference_wrapper<const SweepCell>>;
 
 /// A combination of values of the axes, which is trained with every seed.
 struct SweepVariant {
@@ -24,29 +30,24 @@ struct SweepVariant {
   /// The index of the variant that it is compared with; nothing for a baseline itself, and where
   /// there is none.
   std::optional<size_t> baseline{};
-  /// By trial of the search (one if there is no search), then by seed.
-  std::vector<std::vector<SweepCell>> final{};
-  /// By trial, then by seed; empty if there is no search.
-  std::vector<std::vector<SweepCell>> search{};
 };
 
 /// All runs of a sweep. Cells with the same hash are the same run.
 struct Grid {
   std::vector<SweepVariant> variants;
+  /// Those of searches, then the final ones of every trial; each by variant, trial and seed.
+  std::vector<SweepCell> cells;
   std::vector<std::string> keys;    // of all axes
   std::vector<std::string> trials;  // labels of the values of the search; empty: no search
   std::string search_key;           // "optimizer.lr"; several joined with commas
-};
+  size_t seeds = 0, search_seeds = 0;
 
-/// A cell, which is trained or, if `final`, also evaluated on the test split, and its place in the grid.
-struct GridCell {
-  size_t variant, trial, seed;  // indices
-  bool final;
-  const SweepCell* cell;
+  /// The cells of the search of a variant, in all trials or in one; none without a search.
+  std::span<const SweepCell> searches(size_t variant) const;
+  std::span<const SweepCell> searches(size_t variant, size_t trial) const;
+  /// The final cells of a variant in one trial; without a search there is only trial 0.
+  std::span<const SweepCell> finals(size_t variant, size_t trial = 0) const;
 };
-/// The cells of searches, then the final cells of every trial; each by variant, trial and seed. Several of
-/// them may be the same run.
-std::vector<GridCell> cells_of(const Grid& grid);
 
 /// Expands the axes, in their order: an axis applies to the combinations of those before it for which
 /// its condition holds. Checks every configuration as Experiment does, without making data or model.

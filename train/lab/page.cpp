@@ -71,8 +71,12 @@ Json number(double value) {
 }
 
 Json json(const Cell& cell) {
-  const auto* const value = std::get_if<double>(&cell);
-  return value ? number(*value) : json_of(cell);
+  if (const auto* const value = std::get_if<double>(&cell)) return number(*value);
+  if (const auto* const text = std::get_if<std::string>(&cell)) return printable(*text);
+  constexpr int64_t most = int64_t{1} << 53;  // above it, numbers of JavaScript lack some integers
+  const auto* const integer = std::get_if<int64_t>(&cell);
+  if (integer && (*integer < -most || *integer > most)) return std::to_string(*integer);
+  return json_of(cell);
 }
 
 // ----------------------------------------------------------------------------------------------
@@ -165,6 +169,9 @@ Json json(const Table& table, size_t rows) {
     Json& values = out["columns"][i]["values"] = Json::array();
     for (size_t r = 0; r < std::min(rows, table.rows.size()); ++r)
       values.push_back(json(table.rows[r][i]));
+    const bool integers = std::ranges::none_of(
+        table.rows, [&](const auto& row) { return std::holds_alternative<double>(row[i]); });
+    if (integers) out["columns"][i]["digits"] = 16;  // all that they have
   }
   for (size_t i = 0; i < table.charts.size(); ++i)
     out["charts"][i]["facts"] = slopes(table, table.charts[i]);
@@ -195,92 +202,6 @@ size_t rows_per_table(const ReportInputs& inputs) {
 
 // ----------------------------------------------------------------------------------------------
 // HTML.
-
-/// The cell with a bar of its interval, between the least and the greatest end of all intervals.
-std::string interval_bar(const Table& table, const std::vector<Cell>& row) {
-  const auto value = [&](const std::vector<Cell>& of, const char* name) {
-    const auto found = number_in(of[table.column(name)]);
-    return found && std::isfinite(*found) ? *found : std::nan("");
-  };
-  double least = INFINITY, greatest = -INFINITY;
-  for (const auto& each : table.rows) {
-    const double mean = value(each, "score");
-    for (const char* const name : {"score", "low", "high"}) {
-      const double end = value(each, name);
-      // An interval of two seeds may be far wider than everything that can be measured.
-      if (std::isnan(end) || end < std::min(0.0, mean) || end > std::max(1.0, mean)) continue;
-      least = std::min(least, end);
-      greatest = std::max(greatest, end);
-    }
-  }
-  const double mean = value(row, "score");
-  if (std::isnan(mean) || !(greatest > least)) return "";
-  const auto place = [&](double x) {
-    return 100 * (std::clamp(x, least, greatest) - least) / (greatest - least);
-  };
-  const double low = value(row, "low"), high = value(row, "high");
-  std::string out = "<span class=\"interval\" aria-hidden=\"true\">";
-  if (!std::isnan(low) && !std::isnan(high))
-    out += fmt::format("<i style=\"left:{:.1f}%;width:{:.1f}%\"></i>", place(low),
-                       place(high) - place(low));
-  return out + fmt::format("<b style=\"left:{:.1f}%\"></b></span>", place(mean));
-}
-
-/// A number with a narrow space between groups of three digits, if it is an integer of at least five.
-std::string grouped_number(const std::string& text) {
-  const size_t sign = text.starts_with('-') ? 1 : 0;
-  const bool is_long =
-      text.size() >= sign + 5 && text.find_first_not_of("0123456789", sign) == std::string::npos;
-  return is_long ? grouped(text, "\u202f") : text;
-}
-
-/// The columns worth showing: not those without values, nor those that repeat the first.
-std::vector<size_t> shown_columns(const Table& table) {
-  std::vector<size_t> out;
-  for (size_t i = 0; i < table.columns.size(); ++i)
-    if (std::ranges::any_of(table.rows, [&](const auto& row) {
-          return !std::holds_alternative<std::monostate>(row[i]) && (i == 0 || row[i] != row[0]);
-        }))
-      out.push_back(i);
-  return out;
-}
-
-/// A table whose columns a reader can sort. In `board`, the first column names variants.
-std::string html_table(const Table& table, bool board) {
-  std::string out = fmt::format(
-      "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-label=\"{}\">"
-      "<table class=\"sortable{}\"><caption>{}</caption>\n<thead><tr>",
-      escape(table.title), board ? " board" : "", escape(table.title));
-  const std::vector<size_t> columns = shown_columns(table);
-  const std::vector<bool> numeric = numeric_columns(table);
-  for (const size_t i : columns)
-    out += fmt::format("<th scope=\"col\"{}><button type=\"button\">{}</button></th>",
-                       numeric[i] ? " class=\"n\"" : "", escape(table.columns[i].shown()));
-  out += "</tr></thead>\n<tbody>\n";
-  for (const auto& row : table.rows) {
-    const bool heuristic =
-        board && std::holds_alternative<std::monostate>(row[table.column("seeds")]);
-    out += heuristic ? "<tr class=\"heuristic\">" : "<tr>";
-    for (const size_t i : columns) {
-      const std::string text = to_text(row[i], table.columns[i].digits);
-      const std::string variant =
-          board && i == 0 && !heuristic ? fmt::format(" data-variant=\"{}\"", escape(text)) : "";
-      out += fmt::format("<{}{}{}>", i == 0 ? "th scope=\"row\"" : "td",
-                         numeric[i] ? " class=\"n\"" : "", variant);
-      if (numeric[i])
-        out += grouped_number(text);
-      else if (i > 0 && text.size() > 60 && table.columns[i].name != "command")
-        out += fmt::format("<details class=\"long\"><summary>{}…</summary>{}</details>",
-                           escape(first_characters(text, 30)), escape(text));
-      else
-        out += escape(text);
-      if (board && table.columns[i].name == "score") out += interval_bar(table, row);
-      out += i == 0 ? "</th>" : "</td>";
-    }
-    out += "</tr>\n";
-  }
-  return out + "</tbody></table></div>\n";
-}
 
 /// A script element's contents cannot hold its end tag; Chart.js and page.js have none.
 std::string script(std::string_view text, const std::string& nonce) {
@@ -318,19 +239,23 @@ class Page {
   }
 
  private:
-  /// Adds a table to the data of the script and returns where its charts and itself appear.
-  std::string placed(const Table& table, size_t rows, const std::string& source, bool open) {
-    const size_t index = data_["tables"].size();
+  /// Adds a table to the data of the script, with at most so many rows, and returns its index.
+  size_t add(const Table& table, size_t rows) {
     data_["tables"].push_back(json(table, rows));
     data_["tables"].back()["title"] = table.title;
-    std::string out = fmt::format("<div class=\"charts\" data-charts=\"{}\"></div>\n", index);
-    if (&table == &board_.leaderboard) return out;
-    out += fmt::format("<div data-table=\"{}\"{}></div>\n", index,
-                       open && table.charts.empty() ? " data-open" : "");
+    return data_["tables"].size() - 1;
+  }
+
+  /// Adds a table of results and returns where its charts and itself appear.
+  std::string placed(const Table& table, const std::string& source, bool open) {
+    const size_t index = add(table, rows_);
+    std::string out = fmt::format(
+        "<div class=\"charts\" data-charts=\"{}\"></div>\n<div data-table=\"{}\"{}></div>\n", index,
+        index, open && table.charts.empty() ? " data-open" : "");
     if (!table.marked.empty())
       out += fmt::format("<p class=\"note\">* {}</p>\n", escape(table.mark));
-    if (table.rows.size() > rows)
-      out += fmt::format("<p class=\"note\">The first {} of {} rows; all are in {}.</p>\n", rows,
+    if (table.rows.size() > rows_)
+      out += fmt::format("<p class=\"note\">The first {} of {} rows; all are in {}.</p>\n", rows_,
                          table.rows.size(), escape(source));
     return out;
   }
@@ -357,19 +282,17 @@ class Page {
                          escape(inputs_.results[i].results.title));
     if (!inputs_.runs.empty()) out += "<a href=\"#runs\">Runs</a>";
     return out +
-           "</nav>\n<noscript><p class=\"note\">Charts need JavaScript.</p></noscript>"
+           "</nav>\n<noscript><p class=\"note\">Tables and charts need JavaScript.</p></noscript>"
            "</header>\n<main>\n";
   }
 
   std::string leaderboard() {
-    std::string out = "<section id=\"leaderboard\"><h2>Leaderboard</h2>\n";
-    out += html_table(board_.leaderboard, true);
-    out +=
+    return fmt::format(
+        "<section id=\"leaderboard\"><h2>Leaderboard</h2>\n<div data-whole=\"{0}\"></div>\n"
         "<p class=\"note\">Means over seeds of the runs that did not fail, with 95 % intervals "
         "(Student’s t) of the mean. The dot is the mean, the line its interval. Click a heading to "
-        "sort.</p>\n";
-    return out + placed(board_.leaderboard, board_.leaderboard.rows.size(), "", false) +
-           "</section>\n";
+        "sort.</p>\n<div class=\"charts\" data-charts=\"{0}\"></div>\n</section>\n",
+        add(board_.leaderboard, board_.leaderboard.rows.size()));
   }
 
   std::string learning_curves() {
@@ -392,7 +315,7 @@ class Page {
       out += fmt::format("<h3>{}</h3>\n", escape(table.title));
       if (!table.note.empty()) out += fmt::format("<p class=\"note\">{}</p>\n", escape(table.note));
       // The cells of a sweep are the runs below.
-      out += placed(table, rows_, path, results.kind != "ablate" || table.name != "cells");
+      out += placed(table, path, results.kind != "ablate" || table.name != "cells");
     }
     out += "<dl class=\"provenance\">";
     for (const auto& [name, value] : {std::pair{"command", results.command},
@@ -406,7 +329,9 @@ class Page {
   }
 
   std::string runs() {
-    std::string out = "<section id=\"runs\"><h2>Runs</h2>\n" + html_table(board_.runs, false);
+    std::string out =
+        fmt::format("<section id=\"runs\"><h2>Runs</h2>\n<div data-whole=\"{}\"></div>\n",
+                    add(board_.runs, board_.runs.rows.size()));
     if (!board_.provenance.empty())
       out += fmt::format("<p class=\"note\">Of all runs: {}.</p>\n",
                          escape(fmt::format("{}", fmt::join(board_.provenance, "; "))));

@@ -11,7 +11,7 @@ namespace longhand::train {
 
 /// Returns a page with a summary, a leaderboard, learning curves, every chart and table of results,
 /// and the provenance of every run. It needs no other file and no network; its scripts draw the
-/// charts. With thousands of records, curves and tables are thinned, so that the page stays below
+/// tables and charts. With thousands of records, curves and tables are thinned, so that the page stays below
 /// 1.5 MB for up to some hundred runs.
 std::string html_report(const ReportInputs& inputs);
 

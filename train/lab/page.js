@@ -69,7 +69,7 @@
     if (typeof value !== 'number') return String(value);
     if (!Number.isFinite(value)) return String(value);
     const size = Math.abs(value);
-    if (Number.isInteger(value) && size < 1e9) return value.toLocaleString('en').replace(/,/g, '\u202f');
+    if (Number.isInteger(value) && size < Math.max(1e9, 10 ** digits)) return value.toLocaleString('en').replace(/,/g, '\u202f');
     if (size >= 10 ** digits && size < 1e7) return Math.round(value).toLocaleString('en').replace(/,/g, '\u202f');
     const short = Number(value.toPrecision(digits));
     return size >= 1e9 || size < 1e-4 ? short.toExponential() : String(short);
@@ -118,44 +118,95 @@
   const repaints = [];  // called when the theme changes
 
   // ---------------------------------------------------------------------------------------------
-  // Tables: sorting those of the page, and building those of the data when they are opened.
+  // Tables.
 
-  function valueOf(cell) {
-    const text = cell.textContent.replace(/\u202f/g, '').trim();
-    const number = Number.parseFloat(text);
-    return text !== '' && !Number.isNaN(Number(text)) ? number : text;
+  /// Numbers, with what JSON has in their place.
+  const isNumeric = column => column.values.every(v => v === null || typeof v === 'number' || v === 'Infinity' || v === '-Infinity');
+  /// Makes a bar of the interval of a row, between the least and the greatest end of all intervals.
+  function intervalBars(columns) {
+    const [score, low, high] = ['score', 'low', 'high'].map(name => columns.find(c => c.name === name).values);
+    // An interval of two seeds may be far wider than everything that can be measured.
+    const ends = score.flatMap((mean, i) => [mean, low[i], high[i]].filter(
+      x => finite(x) && x >= Math.min(0, mean) && x <= Math.max(1, mean)));
+    const least = Math.min(...ends), greatest = Math.max(...ends);
+    const place = x => 100 * (Math.min(Math.max(x, least), greatest) - least) / (greatest - least);
+    return r => {
+      if (!finite(score[r]) || !(greatest > least)) return '';
+      const bar = element('span', {class: 'interval', 'aria-hidden': 'true'});
+      if (finite(low[r]) && finite(high[r])) {
+        const range = element('i');
+        range.style.left = `${place(low[r]).toFixed(1)}%`;
+        range.style.width = `${(place(high[r]) - place(low[r])).toFixed(1)}%`;
+        bar.append(range);
+      }
+      const mean = element('b');
+      mean.style.left = `${place(score[r]).toFixed(1)}%`;
+      bar.append(mean);
+      return bar;
+    };
   }
-  function sortBy(table, column, descending) {
-    const body = table.tBodies[0];
-    const rows = [...body.rows].map(row => [valueOf(row.cells[column]), row]);
-    const missing = value => value === '-' || value === 'NaN' || value === '';
-    rows.sort(([a], [b]) => {
-      if (missing(a) || missing(b)) return missing(a) - missing(b);  // always last
-      const order = typeof a === 'number' && typeof b === 'number'
-        ? a - b : String(a).localeCompare(String(b), 'en', {numeric: true});
-      return descending ? -order : order;
+  /// A cell; of a long text the beginning, which opens.
+  function cellOf(column, r, numeric, first) {
+    const text = format(column.values[r], column.digits);
+    const long = !numeric && !first && text.length > 60 && column.name !== 'command';
+    return element(first ? 'th' : 'td', {class: numeric && 'n', scope: first && 'row'}, !long ? text
+      : element('details', {class: 'long'}, element('summary', {}, `${[...text].slice(0, 30).join('')}…`), text));
+  }
+  /// A table of columns {name, heading, digits, values}, which a click on a heading sorts. Cells [row, column]
+  /// in `marked` have an asterisk. `board`: all columns of the leaderboard, whose first one names variants.
+  function tableOf(title, columns, {marked = [], board} = {}) {
+    const head = element('tr'), body = element('tbody');
+    const marks = new Set(marked.map(String));
+    const numeric = columns.map(isNumeric);
+    const count = columns.length ? columns[0].values.length : 0;
+    const seeds = board && board.find(c => c.name === 'seeds').values;
+    const bar = board && intervalBars(board);
+    const score = columns.findIndex(c => c.name === 'score');
+    const rows = [...Array(count).keys()].map(r => {
+      const cells = columns.map((c, i) => cellOf(c, r, numeric[i], i === 0));
+      const row = element('tr', {}, ...cells);
+      cells.forEach((cell, i) => { if (marks.has(`${r},${i}`)) cell.append('*'); });
+      if (!board) return row;
+      const style = variantStyles.get(columns[0].values[r]);
+      if (seeds[r] === null) row.className = 'heuristic';
+      else if (style) {
+        cells[0].prepend(swatch(style));
+        const paint = () => row.style.setProperty('--mark', colourOf(style));
+        paint();
+        repaints.push(paint);
+      }
+      if (score >= 0) cells[score].append(bar(r));
+      return row;
     });
-    body.append(...rows.map(([, row]) => row));
-    table.querySelectorAll('thead th').forEach((th, i) => i === column
-      ? th.setAttribute('aria-sort', descending ? 'descending' : 'ascending')
-      : th.removeAttribute('aria-sort'));
+    body.append(...rows);
+    const headings = columns.map((c, i) => {
+      const button = element('button', {type: 'button'}, c.heading);
+      const heading = element('th', {scope: 'col', class: numeric[i] && 'n'}, button);
+      button.addEventListener('click', () => {
+        const order = heading.getAttribute('aria-sort');
+        const descending = order ? order === 'ascending' : numeric[i];
+        headings.forEach(th => th.removeAttribute('aria-sort'));
+        heading.setAttribute('aria-sort', descending ? 'descending' : 'ascending');
+        body.append(...sorted(c.values, descending).map(r => rows[r]));
+      });
+      return heading;
+    });
+    head.append(...headings);
+    return element('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': title},
+                   element('table', {class: board ? 'board' : undefined}, element('caption', {}, title),
+                           element('thead', {}, head), body));
   }
-  for (const table of document.querySelectorAll('table.sortable'))
-    table.querySelectorAll('thead th').forEach((th, i) => th.querySelector('button').addEventListener(
-      'click', () => sortBy(table, i, th.getAttribute('aria-sort')
-        ? th.getAttribute('aria-sort') === 'ascending' : th.classList.contains('n'))));
-  for (const cell of document.querySelectorAll('[data-variant]')) {
-    const style = variantStyles.get(cell.dataset.variant);
-    if (!style) continue;
-    cell.prepend(swatch(style));
-    const paint = () => cell.parentNode.style.setProperty('--mark', colourOf(style));
-    paint();
-    repaints.push(paint);
+  /// The indices of values in order; those that are missing are always last.
+  function sorted(values, descending) {
+    const missing = r => values[r] === null || values[r] === '';
+    const compare = (a, b) => typeof a === 'number' && typeof b === 'number'
+      ? a - b : String(a).localeCompare(String(b), 'en', {numeric: true});
+    return [...values.keys()].sort((a, b) => missing(a) || missing(b) ? missing(a) - missing(b)
+      : (descending ? -1 : 1) * compare(values[a], values[b]));
   }
 
   const openForPrint = [];  // short tables, which paper shows
-  /// A <details> that builds its table of columns {heading, digits, values} when it is opened.
-  /// Cells [row, column] in `marked` have an asterisk.
+  /// A <details> that builds its table when it is opened.
   function dataTable(title, columns, open, marked = []) {
     const rows = columns.length ? columns[0].values.length : 0;
     const details = element('details', {class: 'data'},
@@ -164,21 +215,9 @@
     const build = () => {
       if (built) return;
       built = true;
-      const head = element('tr'), body = element('tbody');
-      const marks = new Set(marked.map(String));
-      const numeric = columns.map(c => c.values.every(v => v === null || typeof v === 'number' ||
-                                                          v === 'Infinity' || v === '-Infinity'));
-      columns.forEach((c, i) => head.append(
-        element('th', {scope: 'col', class: numeric[i] && 'n'}, c.heading)));
-      for (let r = 0; r < rows; ++r) {
-        const row = element('tr');
-        columns.forEach((c, i) => row.append(element(
-          'td', {class: numeric[i] && 'n'}, format(c.values[r], c.digits) + (marks.has(`${r},${i}`) ? '*' : ''))));
-        body.append(row);
-      }
-      details.append(element('div', {class: 'scroll tall', tabindex: 0, role: 'region', 'aria-label': title},
-                             element('table', {}, element('caption', {}, title),
-                                     element('thead', {}, head), body)));
+      const table = tableOf(title, columns, {marked});
+      table.classList.add('tall');
+      details.append(table);
     };
     details.addEventListener('toggle', build);
     if (open && rows <= 200) {
@@ -745,6 +784,12 @@
 
   // ---------------------------------------------------------------------------------------------
 
+  // Of the runs; without columns that have no value, or that repeat the first.
+  for (const place of document.querySelectorAll('[data-whole]')) {
+    const {name, title, columns} = data.tables[place.dataset.whole];
+    const shown = columns.filter((c, i) => c.values.some((v, r) => v !== null && (i === 0 || v !== columns[0].values[r])));
+    place.append(tableOf(title, shown, {board: name === 'leaderboard' ? columns : undefined}));
+  }
   drawCurves();
   for (const place of document.querySelectorAll('[data-charts]')) {
     const table = data.tables[place.dataset.charts];

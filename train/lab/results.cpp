@@ -79,24 +79,24 @@ std::pair<double, double> model_costs(const fs::path& run, int64_t parameters) {
           bytes > 0 ? static_cast<double>(bytes) : nan};
 }
 
-Row row_of(const Sweep& sweep, const SweepVariant& variant, const CellStates& states,
+Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellStates& states,
            const fs::path& directory) {
   Row row;
-  row.variant = &variant;
-  row.trial = best_trial(sweep, variant, states);
-  for (const auto& trial : variant.search)
-    for (const SweepCell& cell : trial)
-      row.damaged += states.at(cell.hash).status == CellStatus::damaged;
+  row.variant = &grid.variants[variant];
+  row.trial = best_trial(sweep, grid, variant, states);
+  const auto searches = grid.searches(variant);
+  for (const SweepCell& cell : searches)
+    row.damaged += states.at(cell.hash).status == CellStatus::damaged;
   if (!row.trial) {
-    if (is_searching(variant, states)) return row;
+    if (is_searching(grid, variant, states)) return row;
     // Without a value to train with, no final cell can be run.
-    row.failure = "searches " + to_string(states.at(variant.search.back().back().hash).status);
-    row.failed = static_cast<int64_t>(variant.search.size());
+    row.failure = "searches " + to_string(states.at(searches.back().hash).status);
+    row.failed = std::ssize(grid.trials);
     return row;
   }
   std::vector<double> milliseconds, memory, seconds;
   double parameters = nan, flops = nan, state_bytes = nan;
-  for (const SweepCell& cell : variant.final[*row.trial]) {
+  for (const SweepCell& cell : grid.finals(variant, *row.trial)) {
     const CellState& state = states.at(cell.hash);
     row.damaged += state.status == CellStatus::damaged;
     if (state.has_failed()) {
@@ -239,32 +239,32 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
   Table table{.name = "search",
               .title = "Search of " + grid.search_key + " on the validation split",
               .columns = {}};
-  for (const Row& row : rows)
-    for (size_t trial = 0; trial < row.variant->search.size(); ++trial) {
+  for (size_t v = 0; v < rows.size(); ++v)
+    for (size_t trial = 0; trial < grid.trials.size(); ++trial) {
       std::vector<double> values;
       std::string status = "trained";
-      for (const SweepCell& cell : row.variant->search[trial]) {
+      for (const SweepCell& cell : grid.searches(v, trial)) {
         const CellState& state = states.at(cell.hash);
         if (!state.is_trained()) status = to_string(state.status);
         if (state.is_trained() && state.validation)
           values.push_back(metric_of(sweep, *state.validation));
       }
       add_row(table, {},
-              {{"variant", row.variant->label},
+              {{"variant", rows[v].variant->label},
                {"trial", grid.trials[trial], grid.search_key},
                {"validation", known(mean(values)), "validation " + sweep.metric},
                {"status", status},
-               {"chosen", row.trial == trial ? "yes" : ""}});
+               {"chosen", rows[v].trial == trial ? "yes" : ""}});
     }
   return table;
 }
 
 Table cells_table(const Grid& grid, const CellStates& states, const std::vector<Row>& rows) {
   Table table{.name = "cells", .title = "Cells: one run each", .columns = {}};
-  for (const GridCell& at : cells_of(grid)) {
-    const SweepVariant& variant = grid.variants[at.variant];
-    if (at.final && rows[at.variant].trial != at.trial) continue;
-    const CellState& state = states.at(at.cell->hash);
+  for (const SweepCell& cell : grid.cells) {
+    const SweepVariant& variant = grid.variants[cell.variant];
+    if (cell.final && rows[cell.variant].trial != cell.trial) continue;
+    const CellState& state = states.at(cell.hash);
     const CellRecord& record = state.record;
     const auto from = [](const auto& source, auto member) {
       return source ? Cell{(*source).*member} : Cell{};
@@ -272,12 +272,12 @@ Table cells_table(const Grid& grid, const CellStates& states, const std::vector<
     const auto& summary = state.summary;
     add_row(
         table, {},
-        {{"cell", at.cell->hash},
+        {{"cell", cell.hash},
          {"variant", variant.label},
          key_fields(grid.keys, variant.values),
-         chosen(grid, "trial", at.trial),
-         {"seed", at.cell->seed},
-         {"phase", at.final ? "final" : "search"},
+         chosen(grid, "trial", cell.trial),
+         {"seed", cell.seed},
+         {"phase", cell.final ? "final" : "search"},
          {"status", to_string(state.status)},
          {"reason", record.reason},
          {"step", from(summary, &Summary::step)},
@@ -347,8 +347,8 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
 Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& states,
                       const fs::path& directory, const std::string& command) {
   std::vector<Row> rows;
-  for (const SweepVariant& variant : grid.variants)
-    rows.push_back(row_of(sweep, variant, states, directory));
+  for (size_t v = 0; v < grid.variants.size(); ++v)
+    rows.push_back(row_of(sweep, grid, v, states, directory));
   Results results{.kind = "ablate",
                   .title = sweep.title,
                   .summary = "",

@@ -55,7 +55,7 @@ class Runner {
 
  private:
   struct Running {
-    GridCell task;
+    const SweepCell& task;
     RunningCell shown;
     std::unique_ptr<Claim> claim{};
     CellRecord record{};
@@ -123,9 +123,9 @@ class Runner {
   /// Throws ConfigError if cells that are to be run need runs that do not exist.
   void check_sources() const {
     std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
-    for (const GridCell& task : tasks()) {
+    for (const SweepCell& task : tasks()) {
       if (is_decided(task)) continue;
-      const auto options = Config::parse(task.cell->config, "cell.toml").given();
+      const auto options = Config::parse(task.config, "cell.toml").given();
       for (const std::string name : {"train.init_", "train.distill_"}) {
         const auto from = options.find(name + "from");
         // A cell that has a checkpoint has been initialised.
@@ -157,46 +157,46 @@ class Runner {
     }
   }
 
-  fs::path path(const GridCell& task) const { return cell_directory(directory_, *task.cell); }
-  CellState& state(const GridCell& task) { return states_.at(task.cell->hash); }
-  const CellState& state(const GridCell& task) const { return states_.at(task.cell->hash); }
+  fs::path path(const SweepCell& task) const { return cell_directory(directory_, task); }
+  CellState& state(const SweepCell& task) { return states_.at(task.hash); }
+  const CellState& state(const SweepCell& task) const { return states_.at(task.hash); }
 
-  std::string label(const GridCell& task) const {
+  std::string label(const SweepCell& task) const {
     std::string text = grid_.variants[task.variant].label;
     if (!grid_.trials.empty()) text += " " + grid_.trials[task.trial];
-    return text + " seed=" + std::to_string(task.cell->seed);
+    return text + " seed=" + std::to_string(task.seed);
   }
 
   /// The cells of this shard that are known to be needed, in the order in which they are started: all
   /// variants with one seed before the next seed, so that early tables compare all variants.
-  std::vector<GridCell> tasks() const {
+  CellRefs tasks() const {
     std::vector<std::optional<size_t>> best;
-    for (const SweepVariant& variant : grid_.variants)
-      best.push_back(best_trial(sweep_, variant, states_));
-    std::vector<GridCell> all = cells_of(grid_);
+    for (size_t v = 0; v < grid_.variants.size(); ++v)
+      best.push_back(best_trial(sweep_, grid_, v, states_));
+    CellRefs out;
     std::set<std::string> seen;  // two variants may have the same cell
-    std::erase_if(all, [&](const GridCell& each) {
-      if (each.final && (best[each.variant] != each.trial || !seen.insert(each.cell->hash).second))
-        return true;
-      return !ours_[each.variant][each.seed];
-    });
-    std::ranges::stable_sort(all, {},
-                             [](const GridCell& each) { return std::pair(each.final, each.seed); });
-    return all;
+    for (const SweepCell& cell : grid_.cells) {
+      if (cell.final && (best[cell.variant] != cell.trial || !seen.insert(cell.hash).second))
+        continue;
+      if (ours_[cell.variant][cell.nth_seed]) out.emplace_back(cell);
+    }
+    std::ranges::stable_sort(
+        out, {}, [](const SweepCell& cell) { return std::pair(cell.final, cell.nth_seed); });
+    return out;
   }
 
-  bool is_done(const GridCell& task) const {
+  bool is_done(const SweepCell& task) const {
     return state(task).is_trained() && (!task.final || state(task).test);
   }
-  bool is_damaged(const GridCell& task) const { return state(task).status == CellStatus::damaged; }
+  bool is_damaged(const SweepCell& task) const { return state(task).status == CellStatus::damaged; }
   /// Done, or damaged, or failed for good or in this call.
-  bool is_decided(const GridCell& task) const {
+  bool is_decided(const SweepCell& task) const {
     return is_done(task) || is_damaged(task) || state(task).status == CellStatus::diverged ||
-           tried_.contains(task.cell->hash);
+           tried_.contains(task.hash);
   }
-  bool is_running(const GridCell& task) const {
+  bool is_running(const SweepCell& task) const {
     return std::any_of(running_.begin(), running_.end(),
-                       [&](const auto& each) { return each->task.cell->hash == task.cell->hash; });
+                       [&](const auto& each) { return each->task.hash == task.hash; });
   }
   bool enough_failures() const {
     return options_.max_failures > 0 && failures_ >= options_.max_failures;
@@ -207,8 +207,8 @@ class Runner {
     needs_ = false;
     elsewhere_.clear();
     if (stopping_ || enough_failures()) return;
-    for (const GridCell& task : tasks()) {
-      if (is_damaged(task) && tried_.insert(task.cell->hash).second) announce(task);
+    for (const SweepCell& task : tasks()) {
+      if (is_damaged(task) && tried_.insert(task.hash).second) announce(task);
       if (is_decided(task) || is_running(task)) continue;
       if (static_cast<int64_t>(running_.size()) >= options_.jobs || enough_failures()) return;
       auto running =
@@ -216,7 +216,7 @@ class Runner {
       try {
         running->claim = Claim::take(path(task));
         if (!running->claim) {
-          elsewhere_.insert(task.cell->hash);
+          elsewhere_.insert(task.hash);
           continue;
         }
         state(task) = read_cell(path(task));  // another process may have run it meanwhile
@@ -236,7 +236,7 @@ class Runner {
   }
 
   void start(Running& running) {
-    const GridCell& task = running.task;
+    const SweepCell& task = running.task;
     const CellRecord before = state(task).record;
     CellRecord& record = running.record;
     record = new_record(sweep_, grid_, task);
@@ -244,14 +244,14 @@ class Runner {
     record.peak_memory = before.peak_memory;
     running.shown.testing = state(task).is_trained();
     record.attempts = before.attempts + (running.shown.testing ? 0 : 1);
-    running.shown.steps = trainer_options(*task.cell).steps;
+    running.shown.steps = trainer_options(task).steps;
     launch(running);
   }
 
   /// Starts the process of a cell: training, or evaluation if it is trained.
   void launch(Running& running) {
     const fs::path folder = path(running.task);
-    forget_cell(directory_, running.task.cell->hash);
+    forget_cell(directory_, running.task.hash);
     std::vector<std::string> arguments;
     if (running.shown.testing) {
       const char* const split = state(running.task).has_test_split() ? "test" : "validation";
@@ -261,7 +261,7 @@ class Runner {
       arguments = {"train", "--resume", folder.string()};
     } else {
       const fs::path config = folder / "cell.toml";
-      data::write_file_durably(config, running.task.cell->config);
+      data::write_file_durably(config, running.task.config);
       arguments = {"train", config.string(), "--out", folder.string()};
     }
     ChildOptions child = process_of_cell(options_.program, std::move(arguments), options_.threads);
@@ -301,7 +301,7 @@ class Runner {
         ++i;  // it continues with its evaluation
         continue;
       }
-      const GridCell task = running_[i]->task;
+      const SweepCell& task = running_[i]->task;
       running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
       conclude(task);
     }
@@ -323,10 +323,10 @@ class Runner {
   }
 
   /// After the end of a cell.
-  void conclude(const GridCell& task) {
+  void conclude(const SweepCell& task) {
     const CellState& s = state(task);
     // A trial that trained may be needed again as a final cell, to be evaluated.
-    if (s.has_failed() || !s.is_trained() || s.test) tried_.insert(task.cell->hash);
+    if (s.has_failed() || !s.is_trained() || s.test) tried_.insert(task.hash);
     // A learning rate may be too high; that is what a search is for.
     const bool expected = !task.final && s.status == CellStatus::diverged;
     if (s.has_failed() && !expected) ++failures_;
@@ -334,14 +334,13 @@ class Runner {
     announce(task);
   }
 
-  void announce(const GridCell& task) {
-    if (options_.on_end && !silent_)
-      options_.on_end({label(task), task.variant, path(task).string(), state(task)});
+  void announce(const SweepCell& task) {
+    if (options_.on_end && !silent_) options_.on_end({label(task), task, state(task)});
   }
 
   /// Returns whether the cell has ended.
   bool handle(Running& running, const Ended& ended) {
-    const GridCell& task = running.task;
+    const SweepCell& task = running.task;
     const fs::path folder = path(task);
     CellRecord& record = running.record;
     record.seconds += ended.seconds;
@@ -373,7 +372,7 @@ class Runner {
       record.reason = failure.reason;
     }
     write_record(folder, record);
-    record_cells(directory_, {task.cell->hash});
+    record_cells(directory_, {task.hash});
     running.claim.reset();
     state(task) = read_cell(folder);
     return true;
@@ -383,10 +382,10 @@ class Runner {
     reported_ = clock_seconds();
     if (!options_.on_progress || silent_) return;
     SweepProgress out;
-    const std::vector<GridCell> known = tasks();
+    const CellRefs known = tasks();
     // Final cells of searches that go on are known later.
     out.cells = std::ssize(known) + std::ssize(without_choice()) * std::ssize(sweep_.seeds);
-    for (const GridCell& task : known) {
+    for (const SweepCell& task : known) {
       // A trial that diverged has answered its question.
       const bool answered = !task.final && state(task).status == CellStatus::diverged;
       if (is_done(task) || answered)
@@ -413,17 +412,15 @@ class Runner {
 
   /// The variants of this shard whose search has not chosen a value, so that their final cells are not
   /// known.
-  std::vector<const SweepVariant*> without_choice() const {
-    std::vector<const SweepVariant*> out;
+  std::vector<size_t> without_choice() const {
+    std::vector<size_t> out;
     for (size_t v = 0; v < grid_.variants.size(); ++v)
-      if (ours_[v].front() && !best_trial(sweep_, grid_.variants[v], states_))
-        out.push_back(&grid_.variants[v]);
+      if (ours_[v].front() && !best_trial(sweep_, grid_, v, states_)) out.push_back(v);
     return out;
   }
 
   /// From the mean time of ended cells of the same variant, or of all.
-  std::optional<double> time_left(const std::vector<GridCell>& known,
-                                  const SweepProgress& now) const {
+  std::optional<double> time_left(const CellRefs& known, const SweepProgress& now) const {
     std::map<size_t, std::pair<double, double>> by_variant;  // sum and number
     double sum = 0, number = 0;
     const auto add = [&](size_t variant, double seconds) {
@@ -443,7 +440,7 @@ class Runner {
       return found == by_variant.end() ? sum / number : found->second.first / found->second.second;
     };
     double left = 0;
-    for (const GridCell& task : known)
+    for (const SweepCell& task : known)
       if (!is_decided(task) && !is_running(task) && !state(task).is_trained())
         left += expected(task.variant);
     left += sum / number * static_cast<double>(now.cells - std::ssize(known));
@@ -455,7 +452,7 @@ class Runner {
   SweepOutcome outcome() const {
     SweepOutcome out;
     out.stopped = stopping_;
-    for (const GridCell& task : tasks()) {
+    for (const SweepCell& task : tasks()) {
       if (!task.final) continue;
       const CellState& s = state(task);
       ++out.cells;
@@ -466,15 +463,15 @@ class Runner {
       else if (s.has_failed())
         ++(s.status == CellStatus::diverged ? out.diverged : out.failed);
     }
-    for (const SweepVariant* const variant : without_choice()) {
+    for (const size_t variant : without_choice()) {
       std::set<CellStatus> found;
-      for (const auto& trial : variant->search)
-        for (const SweepCell& cell : trial) found.insert(states_.at(cell.hash).status);
+      for (const SweepCell& cell : grid_.searches(variant))
+        found.insert(states_.at(cell.hash).status);
       const auto seeds = std::ssize(sweep_.seeds);
       out.cells += seeds;
       if (found.contains(CellStatus::damaged))
         out.damaged += seeds;
-      else if (!is_searching(*variant, states_))
+      else if (!is_searching(grid_, variant, states_))
         (found == std::set{CellStatus::diverged} ? out.diverged : out.failed) += seeds;
     }
     return out;

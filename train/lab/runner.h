@@ -40,9 +40,8 @@ struct SweepProgress {
 /// A cell that has ended, or is damaged.
 struct EndedCell {
   std::string label;
-  size_t variant = 0;
-  std::string directory;
-  CellState state;
+  const SweepCell& cell;
+  const CellState& state;
 };
 
 struct RunnerOptions {

@@ -20,10 +20,11 @@ namespace {
 namespace fs = std::filesystem;
 
 /// The cells of the grid, each run once.
-std::vector<GridCell> runs_of(const Grid& grid) {
-  std::vector<GridCell> out = cells_of(grid);
+CellRefs runs_of(const Grid& grid) {
+  CellRefs out;
   std::set<std::string> seen;
-  std::erase_if(out, [&](const GridCell& each) { return !seen.insert(each.cell->hash).second; });
+  for (const SweepCell& cell : grid.cells)
+    if (seen.insert(cell.hash).second) out.emplace_back(cell);
   return out;
 }
 
@@ -74,15 +75,14 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
   out.states = read_cells(grid, sweep);
   const Manifest manifest = read_manifest(sweep);
   int64_t done = 0;
-  for (const GridCell& at : runs_of(grid)) {
+  for (const SweepCell& cell : runs_of(grid)) {
     if (options.should_stop && options.should_stop()) break;
-    const SweepCell& cell = *at.cell;
     if (options.on_progress) options.on_progress(done++, static_cast<int64_t>(out.states.size()));
     CellState& state = out.states.at(cell.hash);
     const fs::path directory = cell_directory(sweep, cell);
     const auto differs = [&](const std::string& what) {
-      out.differences.push_back(concat_message(grid.variants[at.variant].label, " seed=", cell.seed,
-                                               " (", directory.string(), "): ", what));
+      out.differences.push_back(concat_message(grid.variants[cell.variant].label, " seed=",
+                                               cell.seed, " (", directory.string(), "): ", what));
     };
     const bool is_damaged = state.status == CellStatus::damaged;
     const CellState before = state;
@@ -119,9 +119,9 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
                                        const fs::path& directory) {
   std::vector<RepairedCell> out;
   Manifest manifest = read_manifest(directory);
-  for (const GridCell& at : runs_of(grid)) {
-    const std::string& hash = at.cell->hash;
-    const fs::path folder = cell_directory(directory, *at.cell);
+  for (const SweepCell& cell : runs_of(grid)) {
+    const std::string& hash = cell.hash;
+    const fs::path folder = cell_directory(directory, cell);
     const auto read = [&](const Manifest& files) {
       CellState state = read_cell(folder, files);
       if (!state.is_trained() || !state.summary->best) return state;
@@ -165,7 +165,7 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
                                      "log.txt", "tensorboard", "checkpoints"})
         set_aside(name);
     } else if (now.is_trained()) {
-      CellRecord record = new_record(sweep, grid, at);
+      CellRecord record = new_record(sweep, grid, cell);
       record.status = CellStatus::trained;
       write_record(folder, record);
     }

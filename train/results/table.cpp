@@ -164,14 +164,6 @@ void Table::check() const {
                            ": there is no cell ", row, ", ", column, " to mark");
 }
 
-std::vector<bool> numeric_columns(const Table& table) {
-  std::vector<bool> numeric(table.columns.size(), true);
-  for (const auto& row : table.rows)
-    for (size_t i = 0; i < row.size(); ++i)
-      if (std::holds_alternative<std::string>(row[i])) numeric[i] = false;
-  return numeric;
-}
-
 std::string without_interval(const std::vector<double>& accuracies) {
   const std::optional<Estimate> found = solved(accuracies);
   if (!found) return fmt::format("{} seeds, all equal", accuracies.size());
@@ -291,16 +283,27 @@ std::string to_text(const Cell& cell, int digits) {
   return fmt::format("{:.{}g}", *number, digits);
 }
 
-std::string grouped(std::string digits, std::string_view separator) {
-  const size_t sign = digits.starts_with('-') ? 1 : 0;
-  for (size_t at = digits.size() - 3; at > sign && at < digits.size(); at -= 3)
-    digits.insert(at, separator);
-  return digits;
+std::string with_commas(int64_t value) {
+  const std::string digits = std::to_string(value);
+  const size_t sign = value < 0 ? 1 : 0;
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > sign && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
+  }
+  return out;
 }
 
-std::string with_commas(int64_t value) { return grouped(std::to_string(value), ","); }
-
 namespace {
+
+/// By column, whether it holds no text, and is aligned to the right.
+std::vector<bool> numeric_columns(const Table& table) {
+  std::vector<bool> numeric(table.columns.size(), true);
+  for (const auto& row : table.rows)
+    for (size_t i = 0; i < row.size(); ++i)
+      if (std::holds_alternative<std::string>(row[i])) numeric[i] = false;
+  return numeric;
+}
 
 /// The width that a column needs: of its widest cell, or of the longest word of its heading, which may
 /// be broken between words.

@@ -90,14 +90,9 @@ Table without_columns(const Table& table, const std::function<bool(size_t)>& omi
 /// The same without columns that have no value, or only empty text.
 Table without_empty_columns(const Table& table);
 
-/// By column, whether it holds no text, and is aligned to the right.
-std::vector<bool> numeric_columns(const Table& table);
-
 /// A value as it is shown: `digits` significant digits, "-" if not available, "NaN".
 std::string to_text(const Cell& cell, int digits = 4);
 
-/// The text of an integer with a separator between groups of three digits.
-std::string grouped(std::string digits, std::string_view separator);
 /// "12,345,678"
 std::string with_commas(int64_t value);
 

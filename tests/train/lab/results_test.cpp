@@ -34,7 +34,7 @@ count = 4
   CellStates states;
   for (size_t v = 0; v < grid.variants.size(); ++v)
     for (size_t seed = 0; seed < seeds; ++seed) {
-      const SweepCell& cell = grid.variants[v].final[0][seed];
+      const SweepCell& cell = grid.finals(v)[seed];
       std::filesystem::create_directories(cell_directory(folder.path(), cell));
       test::write_text(cell_directory(folder.path(), cell) / "config.toml",
                        effective_config(Config::parse(cell.config, "cell.toml"), nullptr));

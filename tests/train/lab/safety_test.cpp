@@ -54,10 +54,10 @@ struct SweepOnDisk {
   }
 
   fs::path directory(const SweepCell& cell) const { return cell_directory(path.path(), cell); }
-  const SweepCell& cell(size_t variant) const { return grid.variants[variant].final[0][0]; }
+  const SweepCell& cell(size_t variant) const { return grid.finals(variant)[0]; }
 
   /// Writes the files of a trained and evaluated cell.
-  void finish(size_t variant, size_t trial, const SweepCell& cell, bool final, double accuracy) {
+  void finish(const SweepCell& cell, double accuracy) {
     const fs::path folder = directory(cell);
     fs::create_directories(folder);
     Summary summary;
@@ -83,10 +83,10 @@ struct SweepOnDisk {
     fs::create_directories(folder / "checkpoints");
     save(folder / "checkpoints/best.h5", best);
     write_text(folder / "log.txt", "finished after 100 steps\n");
-    if (final)
+    if (cell.final)
       write_test(folder, concat_message("{\"loss\": 0.5, \"accuracy\": ", accuracy / 2, "}\n"));
-    CellRecord said = new_record(sweep, grid, {variant, trial, 0, final, &cell});
-    said.status = final ? CellStatus::finished : CellStatus::trained;
+    CellRecord said = new_record(sweep, grid, cell);
+    said.status = cell.final ? CellStatus::finished : CellStatus::trained;
     said.attempts = 1;
     write_record(folder, said);
     record_cells(path.path(), {cell.hash});
@@ -117,7 +117,7 @@ struct SweepOnDisk {
 TEST_CASE("any flipped bit in a file of a sweep is noticed, or changes no result") {
   SweepOnDisk folder("[sweep]\ntitle = \"two\"\n" + two_variants);
   for (const size_t variant : {0, 1})
-    folder.finish(variant, 0, folder.cell(variant), true, variant == 0 ? 0.75 : 0.5);
+    folder.finish(folder.cell(variant), variant == 0 ? 0.75 : 0.5);
   write_results(sweep_results(folder.sweep, folder.grid,
                               read_cells(folder.grid, folder.path.path()), folder.path.path(), ""),
                 folder.path.path());
@@ -173,14 +173,13 @@ TEST_CASE("any flipped bit in a file of a sweep is noticed, or changes no result
 TEST_CASE("a trial whose files are damaged is not decided by the others, until it is repaired") {
   const std::string text = "[search]\noptimizer.lr = [1e-3, 1e-2]\n";
   const auto fill = [](SweepOnDisk& folder) {
-    const SweepVariant& only = folder.grid.variants[0];
+    const Grid& grid = folder.grid;
     for (const size_t trial : {0, 1})
-      folder.finish(0, trial, only.search[trial][0], false, trial == 0 ? 0.5 : 0.75);
-    return folder.directory(only.search[1][0]);
+      folder.finish(grid.searches(0, trial)[0], trial == 0 ? 0.5 : 0.75);
+    return folder.directory(grid.searches(0, 1)[0]);
   };
   const auto best = [](const SweepOnDisk& folder) {
-    return best_trial(folder.sweep, folder.grid.variants[0],
-                      read_cells(folder.grid, folder.path.path()));
+    return best_trial(folder.sweep, folder.grid, 0, read_cells(folder.grid, folder.path.path()));
   };
   for (const std::string name : {"metrics.jsonl", "summary.json", "config.toml", "cell.json"})
     for (const bool is_missing : {false, true})
@@ -231,8 +230,7 @@ TEST_CASE("a cell whose best checkpoint is damaged or missing is set aside by a 
     for (const bool is_missing : {true, false}) {
       CAPTURE(has_manifest, is_missing);
       SweepOnDisk folder(two_variants);
-      for (const size_t variant : {0, 1})
-        folder.finish(variant, 0, folder.cell(variant), true, 0.5);
+      for (const size_t variant : {0, 1}) folder.finish(folder.cell(variant), 0.5);
       const fs::path cell = folder.directory(folder.cell(1)), best = cell / "checkpoints/best.h5";
       if (!has_manifest) fs::remove(folder.path / "manifest");
       std::string bytes = read_text(best);
@@ -254,8 +252,7 @@ TEST_CASE("a cell whose best checkpoint is damaged or missing is set aside by a 
 
 TEST_CASE("several writers of a manifest lose no line, and a damaged line goes alone") {
   SweepOnDisk folder("[sweep]\nseeds = 12\n");
-  for (const SweepCell& cell : folder.grid.variants[0].final[0])
-    folder.finish(0, 0, cell, true, 0.5);
+  for (const SweepCell& cell : folder.grid.finals(0)) folder.finish(cell, 0.5);
   fs::remove(folder.path / "manifest");
   std::vector<std::thread> writers;
   std::atomic<bool> failed = false;
@@ -263,7 +260,7 @@ TEST_CASE("several writers of a manifest lose no line, and a damaged line goes a
     writers.emplace_back([&, first] {
       try {
         for (size_t i = first; i < 12; i += 3)
-          record_cells(folder.path.path(), {folder.grid.variants[0].final[0][i].hash});
+          record_cells(folder.path.path(), {folder.grid.finals(0)[i].hash});
       } catch (const std::exception&) {
         failed = true;
       }
@@ -328,11 +325,11 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
   const std::string text = "[search]\noptimizer.lr = [1e-3, 1e-2]\n";
   SweepOnDisk made(text), folder(text);
   // Cells whose files are those of `made`.
-  const SweepVariant& only = folder.grid.variants[0];
+  const Grid& grid = folder.grid;
   for (const size_t trial : {0, 1})
-    made.finish(0, trial, only.search[trial][0], false, trial == 0 ? 0.5 : 0.75);
-  if (only.final[1][0].hash != only.search[1][0].hash)
-    made.finish(0, 1, only.final[1][0], true, 0.75);
+    made.finish(grid.searches(0, trial)[0], trial == 0 ? 0.5 : 0.75);
+  if (grid.finals(0, 1)[0].hash != grid.searches(0, 1)[0].hash)
+    made.finish(grid.finals(0, 1)[0], 0.75);
   RunnerOptions options;
   options.program = folder.path / "program.sh";
   write_text(
@@ -342,9 +339,9 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
           (made.path / "cells").string() + "/${4##*/}/$i\" \"$4\"; done; fi\n");
   REQUIRE(chmod(options.program.c_str(), 0755) == 0);
   // An earlier attempt that was interrupted.
-  const fs::path first = folder.directory(only.search[0][0]);
+  const fs::path first = folder.directory(grid.searches(0, 0)[0]);
   fs::create_directories(first);
-  CellRecord before = new_record(folder.sweep, folder.grid, {0, 0, 0, false, &only.search[0][0]});
+  CellRecord before = new_record(folder.sweep, folder.grid, grid.searches(0, 0)[0]);
   before.status = CellStatus::interrupted;
   before.attempts = 1;
   before.seconds = 1000;
@@ -366,13 +363,14 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
     const size_t at = json.find("\"status\": \"") + 11;
     return json.substr(at, json.find('"', at) - at);
   };
-  const CellRecord trial = record_of(only.search[0][0]), final = record_of(only.final[1][0]);
+  const CellRecord trial = record_of(grid.searches(0, 0)[0]),
+                   final = record_of(grid.finals(0, 1)[0]);
   CHECK(said(first) == "trained");
   CHECK(trial.seconds >= 1000);
   CHECK(trial.attempts == 2);
   CHECK(trial.peak_memory == int64_t{1} << 50);
   CHECK(trial.pid == 0);
-  CHECK(said(folder.directory(only.final[1][0])) == "finished");
+  CHECK(said(folder.directory(grid.finals(0, 1)[0])) == "finished");
   CHECK(final.attempts == 1);
   CHECK(final.pid == 0);
   const Results results =
@@ -441,7 +439,7 @@ TEST_CASE("the time that is left is the mean time of cells that have ended") {
   const std::string text = GENERATE(true, false) ? two_variants : "[sweep]\nseeds = 2\n";
   SweepOnDisk made(text), folder(text);
   for (size_t v = 0; v < made.grid.variants.size(); ++v)
-    for (const SweepCell& cell : made.grid.variants[v].final[0]) made.finish(v, 0, cell, true, 0.5);
+    for (const SweepCell& cell : made.grid.finals(v)) made.finish(cell, 0.5);
   RunnerOptions options;
   const std::string train =
       "[ \"$1\" = evaluate ] && echo '{\"loss\": 0.5, \"accuracy\": 0.25}' && exit 0\n"
@@ -473,7 +471,7 @@ TEST_CASE("an estimate is the time of a step, times what is left, after one eval
   const std::string search =
       "[sweep]\nseeds = 2\n[search]\ntrain.steps = [1000, 100000]\nseeds = 1\n";
   SweepOnDisk made(search);
-  made.finish(0, 0, made.grid.variants[0].search[0][0], false, 0.5);
+  made.finish(made.grid.searches(0, 0)[0], 0.5);
   EstimateOptions options;
   options.program = made.path / "program.sh";
   // Ends well only if it is stopped after the step that follows the evaluation.
@@ -481,7 +479,7 @@ TEST_CASE("an estimate is the time of a step, times what is left, after one eval
              "#!/bin/sh\ntrap 'exit 1' TERM\nmkdir -p \"$4\"\n"
              "echo '{\"step\": 3}' > \"$4/metrics.jsonl\"\nsleep 0.1\n"
              "cp \"" +
-                 (made.directory(made.grid.variants[0].search[0][0]) / "summary.json").string() +
+                 (made.directory(made.grid.searches(0, 0)[0]) / "summary.json").string() +
                  "\" \"$4\"\ntrap 'exit 75' TERM\n"
                  "echo '{\"step\": 4}' >> \"$4/metrics.jsonl\"\n"
                  "while :; do sleep 0.01; done\n");
@@ -544,7 +542,9 @@ TEST_CASE("a cell that makes no progress is stopped after the limit, and killed 
   options.cell_timeout = 0.5;
   options.grace = 0.2;
   std::vector<std::string> reasons(2);
-  options.on_end = [&](const EndedCell& cell) { reasons[cell.variant] = cell.state.record.reason; };
+  options.on_end = [&](const EndedCell& cell) {
+    reasons[cell.cell.variant] = cell.state.record.reason;
+  };
   const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
   CHECK(outcome.failed == 2);
   CHECK_THAT(reasons[0], Contains("no progress for 0.5 s"));

@@ -38,10 +38,7 @@ std::vector<std::string> labels(const Grid& grid) {
 
 std::set<std::string> hashes(const Grid& grid) {
   std::set<std::string> out;
-  for (const SweepVariant& variant : grid.variants)
-    for (const auto* const phase : {&variant.search, &variant.final})
-      for (const auto& trial : *phase)
-        for (const SweepCell& cell : trial) out.insert(cell.hash);
+  for (const SweepCell& cell : grid.cells) out.insert(cell.hash);
   return out;
 }
 
@@ -82,13 +79,15 @@ TEST_CASE("axes multiply, where their condition holds") {
   CHECK_FALSE(grid.variants[0].baseline);
   CHECK_FALSE(grid.variants[1].baseline);
   for (size_t i = 2; i < 8; ++i) CHECK(grid.variants[i].baseline == i % 2);
-  for (const SweepVariant& variant : grid.variants) {
-    REQUIRE(variant.final.size() == 1);
-    CHECK(variant.final.front()[1].seed == 1);
-    CHECK_THAT(variant.final.front()[1].config, Contains("seed = 1\n"));
-    CHECK(variant.search.empty());
+  CHECK(grid.cells.size() == 16);
+  for (size_t i = 0; i < 8; ++i) {
+    REQUIRE(grid.finals(i).size() == 2);
+    CHECK(grid.finals(i)[1].variant == i);
+    CHECK(grid.finals(i)[1].seed == 1);
+    CHECK_THAT(grid.finals(i)[1].config, Contains("seed = 1\n"));
+    CHECK(grid.searches(i).empty());
   }
-  CHECK_THAT(grid.variants[7].final.front()[0].config,
+  CHECK_THAT(grid.finals(7)[0].config,
              Contains("k = 16") && Contains("d_model = 32") && Contains("heads = 4"));
 }
 
@@ -184,10 +183,10 @@ steps = 50
   CHECK(grid.variants.size() == 5);
   CHECK(grid.trials.size() == 3);
   CHECK(grid.search_key == "optimizer.lr");
-  CHECK(grid.variants[0].search.size() == 3);
-  CHECK(grid.variants[0].search[0].size() == 2);
-  CHECK_THAT(grid.variants[0].search[0][1].config, Contains("steps = 50\n"));
-  CHECK_THAT(grid.variants[1].final[2][1].config, Contains("k = 8\n") && Contains("d_mlp = 24\n"));
+  CHECK(grid.searches(0).size() == 6);
+  CHECK(grid.searches(0, 0).size() == 2);
+  CHECK_THAT(grid.searches(0, 0)[1].config, Contains("steps = 50\n"));
+  CHECK_THAT(grid.finals(1, 2)[1].config, Contains("k = 8\n") && Contains("d_mlp = 24\n"));
 
   const Sweep resolved = Sweep::parse(sweep.to_toml(), "resolved.toml");
   CHECK(resolved.to_toml() == sweep.to_toml());

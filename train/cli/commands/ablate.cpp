@@ -341,7 +341,7 @@ int run(const Arguments& a, Opened& opened) {
   };
   write();
   options.on_end = [&](const train::EndedCell& cell) {
-    opened.states[fs::path(cell.directory).filename().string()] = cell.state;
+    opened.states[cell.cell.hash] = cell.state;
     try {
       if (clock_seconds() - written > std::max(1.0, 50 * cost)) write();
     } catch (const DataError& unwritten) {  // the cells go on; at the end they are written again
