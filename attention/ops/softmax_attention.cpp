@@ -466,15 +466,39 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
   gemm_tile<T>(count, D, keys.size(), {s, 1, lanes}, v, D, x.o, D, true);
 }
 
-// The memory of a task of either pass: a tile of keys and values, copied once for several blocks of
-// queries, which attend to it one after the other.
+// A block of queries in the backward pass: rows of q and dO, dOᵀ (D, lanes) times τ, L, τ δ, and
+// the accumulator of dq.
 template <class T>
-struct SharedKeys {
-  SharedKeys(const Rule& rule, int64_t together, Scratch& scratch)
-      : scores(scratch.take<T>(key_block * query_block)),
-        keys(scratch.take<T>(key_block * rule.sizes.D)),
-        values(scratch.take<T>(key_block * rule.sizes.D)) {
-    for (int64_t r = 0; r < together; ++r) tiles.emplace_back(rule, scores, scratch);
+struct Attending {
+  T *q, *dout, *dot, *l, *delta, *dq;
+
+  Attending(int64_t D, Scratch& scratch)
+      : q(scratch.take<T>(query_block * D)),
+        dout(scratch.take<T>(query_block * D)),
+        dot(scratch.take<T>(D * query_block)),
+        l(scratch.take<T>(query_block)),
+        delta(scratch.take<T>(query_block)),
+        dq(scratch.take<T>(query_block * D)) {}
+};
+
+// The memory of a task: a tile of keys and values, copied once for several blocks of queries, which attend
+// to it one after the other; with `gradients`, those of the keys and values, for the backward pass.
+template <class T>
+struct Task {
+  Task(const Rule& rule, int64_t together, bool gradients, Scratch& scratch) {
+    const auto of_pairs = [&] { return scratch.take<T>(key_block * query_block); };
+    const auto of_keys = [&] { return scratch.take<T>(key_block * rule.sizes.D); };
+    scores = of_pairs();
+    if (gradients) dscores = of_pairs();
+    keys = of_keys(), values = of_keys();
+    if (gradients) dkeys = of_keys(), dvalues = of_keys();
+    for (int64_t r = 0; r < together; ++r) {
+      tiles.emplace_back(rule, scores, scratch);
+      if (gradients)
+        attending.emplace_back(rule.sizes.D, scratch);
+      else
+        attended.emplace_back(rule.sizes, scratch);
+    }
   }
 
   std::span<const ScoreTile<T>> first_tiles(int64_t count) const {
@@ -503,22 +527,16 @@ struct SharedKeys {
   }
 
   T *scores, *keys, *values;
+  T *dscores = nullptr, *dkeys = nullptr, *dvalues = nullptr;
   std::vector<ScoreTile<T>> tiles;
+  std::vector<Attended<T>> attended;    // of each of the tiles, in the forward pass
+  std::vector<Attending<T>> attending;  // or in the backward pass
   std::vector<Range> key_tiles;
-};
-
-template <class T>
-struct ForwardTask : SharedKeys<T> {
-  ForwardTask(const Rule& rule, int64_t together, Scratch& scratch)
-      : SharedKeys<T>(rule, together, scratch) {
-    for (int64_t r = 0; r < together; ++r) attended.emplace_back(rule.sizes, scratch);
-  }
-  std::vector<Attended<T>> attended;
 };
 
 // The first `count` blocks of queries attend to all keys of head hkv.
 template <class T>
-void attend_to_all(const Rule& rule, ForwardTask<T>& task, int64_t count, const Heads<const T>& k,
+void attend_to_all(const Rule& rule, Task<T>& task, int64_t count, const Heads<const T>& k,
                    const Heads<const T>& v, int64_t b, int64_t hkv) {
   const int64_t D = rule.sizes.D;
   const auto tiles = task.first_tiles(count);
@@ -569,7 +587,7 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   const int64_t grain = std::max<int64_t>(
       1, task_flops / (4 * std::min(z.N, together * query_block) * rule.keys_of_query * D));
   parallel_for(z.B * z.H * tasks_of_head, grain, [&](int64_t begin, int64_t end) {
-    Workspace<ForwardTask<T>> task(rule, together);
+    Workspace<Task<T>> task(rule, together, false);
     for (int64_t number = begin; number < end; ++number) {
       const int64_t h = number / tasks_of_head % z.H, b = number / tasks_of_head / z.H;
       const int64_t first_block = number % tasks_of_head * together,
@@ -633,21 +651,6 @@ void score_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, const 
       });
 }
 
-// A block of queries in the backward pass: rows of q and dO, dOᵀ (D, lanes) times τ, L, τ δ, and
-// the accumulator of dq.
-template <class T>
-struct Attending {
-  T *q, *dout, *dot, *l, *delta, *dq;
-
-  Attending(int64_t D, Scratch& scratch)
-      : q(scratch.take<T>(query_block * D)),
-        dout(scratch.take<T>(query_block * D)),
-        dot(scratch.take<T>(D * query_block)),
-        l(scratch.take<T>(query_block)),
-        delta(scratch.take<T>(query_block)),
-        dq(scratch.take<T>(query_block * D)) {}
-};
-
 // Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
 // D), dc, whose keys are dc_step apart, and x.dq. ds is scratch memory for a tile.
 template <class T>
@@ -682,20 +685,6 @@ void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int
     }
   });
 }
-
-// With the gradients of the tile of keys and values.
-template <class T>
-struct BackwardTask : SharedKeys<T> {
-  BackwardTask(const Rule& rule, int64_t together, Scratch& scratch)
-      : SharedKeys<T>(rule, together, scratch),
-        dscores(scratch.take<T>(key_block * query_block)),
-        dkeys(scratch.take<T>(key_block * rule.sizes.D)),
-        dvalues(scratch.take<T>(key_block * rule.sizes.D)) {
-    for (int64_t r = 0; r < together; ++r) attending.emplace_back(rule.sizes.D, scratch);
-  }
-  T *dscores, *dkeys, *dvalues;
-  std::vector<Attending<T>> attending;
-};
 
 // What the backward pass reads and writes.
 template <class T>
@@ -733,8 +722,8 @@ void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>&
 // Adds the gradients of the keys [j, j + n) of head hkv that the task has, and adds to dq of the first
 // `count` blocks of queries.
 template <class T>
-void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>& task,
-                       int64_t count, int64_t b, int64_t hkv, int64_t j, int64_t n) {
+void add_block_of_keys(const Rule& rule, const Operands<T>& in, Task<T>& task, int64_t count,
+                       int64_t b, int64_t hkv, int64_t j, int64_t n) {
   const int64_t D = rule.sizes.D;
   const bool dq = in.dq.to.defined(), dk = in.dk.to.defined(), dv = in.dv.to.defined();
   std::fill_n(task.dkeys, n * D, T{0});
@@ -758,9 +747,9 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, BackwardTask<T>&
 // The gradients of a group of keys and a group of queries of the heads that share head hkv, with the
 // queries of one copy of dk and dv.
 template <class T>
-void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in,
-                BackwardTask<T>& task, int64_t b, int64_t hkv, const KeyGroup& key_group,
-                int64_t query_group, int64_t copy) {
+void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in, Task<T>& task,
+                int64_t b, int64_t hkv, const KeyGroup& key_group, int64_t query_group,
+                int64_t copy) {
   const Sizes& z = rule.sizes;
   const int64_t blocks = z.query_blocks(), D = z.D;
   const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
@@ -833,7 +822,7 @@ void backward(const Rule& rule, const Operands<T>& in) {
   for (int64_t wave = 0; wave < groups.queries; ++wave)
     parallel_for(z.B * z.Hkv * groups.keys * groups.copies,
                  std::max<int64_t>(1, task_flops / flops), [&](int64_t begin, int64_t end) {
-                   Workspace<BackwardTask<T>> task(rule, groups.together);
+                   Workspace<Task<T>> task(rule, groups.together, true);
                    for (int64_t number = begin; number < end; ++number) {
                      const int64_t copy = number % groups.copies, rest = number / groups.copies;
                      const int64_t key_group = rest % groups.keys, head = rest / groups.keys;
