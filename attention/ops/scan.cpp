@@ -24,8 +24,6 @@ namespace {
 
 using namespace tile;
 
-static_assert(scan_block <= block);
-
 // The numbers (head, i, …) of x (heads, ., .).
 template <class T>
 T* row(Tensor& x, int64_t head, int64_t i) {
@@ -150,7 +148,8 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
           0, i, i > begin ? blocks.scale_before(i) : *row<T>(groups.scales, head, index), true);
       blocks.load_queries(i);
       if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
-      blocks.attend(0, i, s, to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
+      blocks.attend(0, i, i > 0 || rule.initial ? s : nullptr,
+                    to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
       if (i + 1 < end || returns_state) blocks.advance(0, i, s);
     }
     if (returns_state) std::copy_n(s, n, final_states.data<T>() + head * n);
@@ -233,13 +232,17 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
       for (int64_t i = stop - 1; i >= from; --i) {
         blocks.use(i, blocks.scale_before(i));
         blocks.load_queries(i);
-        blocks.gradients(static_cast<int>(i - from), i, d, states + (i - from) * n, R, to);
+        blocks.gradients(static_cast<int>(i - from), i, d,
+                         i > 0 || rule.initial ? states + (i - from) * n : nullptr, R,
+                         i + 1 < rule.blocks || dfinal.defined(), to);
       }
     }
     if (index == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
   };
   for_groups<T, Blocks>(rule, x, 0, rule.groups,
-                        {.slots = static_cast<int>(every), .states = every, .gradients = true},
+                        {.slots = static_cast<int>(std::min(every, rule.blocks)),
+                         .states = std::min(every, rule.blocks),
+                         .gradients = true},
                         retreat);
 }
 
@@ -298,7 +301,7 @@ void check_state(const char* what, const ScanState& state) {
 }
 
 // The sizes of a scan. Checks its operands.
-ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
+ScanRule rule_of(const ScanInputs& inputs, bool initial, const ScanOptions& options) {
   const Shape &qs = inputs.q.shape(), &ks = inputs.k.shape(), &vs = inputs.v.shape();
   check<ShapeError>(qs.rank() == 4 && ks == qs && vs.rank() == 4 && vs[0] == qs[0] &&
                         vs[1] == qs[1] && vs[2] == qs[2] && qs.numel() > 0 && vs.numel() > 0,
@@ -322,9 +325,10 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
   check<ShapeError>(!channels || !options.reverse,
                     "scan: expected a log_decay with one value a head for a scan in reverse");
   check<ShapeError>(!options.features.waves, "scan: expected features without waves");
-  check<ShapeError>(1 <= options.block && options.block <= scan_block,
-                    "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
-  return {feature_rule("scan", inputs.q, options.features), inputs, options};
+  check<ShapeError>(0 <= options.block && options.block <= max_scan_block,
+                    "scan: expected blocks of 1 to ", max_scan_block, " tokens, or 0, got ",
+                    options.block);
+  return {feature_rule("scan", inputs.q, options.features), inputs, initial, options};
 }
 
 void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) {
@@ -435,7 +439,7 @@ Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
 
 ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOptions& options) {
   if (options.join) return {joined_scan(inputs, options), {}};
-  const ScanRule rule = rule_of(inputs, options);
+  const ScanRule rule = rule_of(inputs, initial != nullptr, options);
   const DType dtype = inputs.q.dtype();
   const StateShape shape = rule.state();
 

@@ -21,18 +21,19 @@ class ChannelBlocks {
         v_(x.v),
         g_(x.log_decay),
         m_(rule.features.m),
-        pairs_(x.log_decay, m_, scratch),
+        ld_(rule.lanes()),
+        pairs_(x.log_decay, m_, ld_, scratch),
         total_(scratch.take<double>(m_)),
-        weighed_(scratch.take<T>(block * m_)),
-        transposed_(scratch.take<T>(m_ * std::max(block, rule.E))),
-        A_(scratch.take<T>(block * block)),
-        delta_(scratch.take<T>(block)) {
+        weighed_(scratch.take<T>(ld_ * m_)),
+        transposed_(scratch.take<T>(m_ * rule.E)),
+        A_(scratch.take<T>(ld_ * ld_)),
+        delta_(scratch.take<T>(ld_)) {
     if (!gradients) return;
-    dA_ = scratch.take<T>(block * block);
-    dn_transposed_ = scratch.take<T>(block * rule.E);
-    rows_ = scratch.take<T>(block * rule.E);
-    dq_ = scratch.take<T>(block * m_);
-    dk_ = scratch.take<T>(block * m_);
+    dA_ = scratch.take<T>(ld_ * ld_);
+    dn_transposed_ = scratch.take<T>(ld_ * rule.E);
+    rows_ = scratch.take<T>(ld_ * rule.E);
+    dq_ = scratch.take<T>(ld_ * m_);
+    dk_ = scratch.take<T>(ld_ * m_);
     dg_ = scratch.take<double>(m_);
   }
 
@@ -64,14 +65,16 @@ class ChannelBlocks {
   void attend(int, int64_t, const T* S, T* to, int64_t token) {
     const int64_t E = rule_.E;
     weights();
-    pairs_.from_before(queries(), q_.token, weighed_);
-    kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, S, E, to, token, false);
-    add_earlier(A_, v_.at(b_, first_, h_), v_.token, count_, E, to, token);
+    if (S) {
+      pairs_.from_before(queries(), q_.token, weighed_);
+      kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, S, E, to, token, false);
+    }
+    sum_earlier(A_, ld_, v_.at(b_, first_, h_), v_.token, count_, E, to, token, S != nullptr);
     if (!rule_.normalizer) return;
-    simd([=, this, z = S + m_ * E] {
+    simd([=, this] {
       for (int64_t i = 0; i < count_; ++i) {
-        T den = kernels::row_dot(weighed_ + i * m_, z, m_);
-        for (int64_t j = 0; j <= i; ++j) den += A_[j * block + i];
+        T den = S ? kernels::row_dot(weighed_ + i * m_, S + m_ * E, m_) : T{0};
+        for (int64_t j = 0; j <= i; ++j) den += A_[j * ld_ + i];
         to[i * token + E] = den;
       }
     });
@@ -87,23 +90,29 @@ class ChannelBlocks {
     add_block(R, weighed_, dout.at(b_, first_, h_), dout.token, delta_);
   }
 
-  void gradients(int, int64_t, const Heads<const T>& dout, const T* S, T* R, ScanGradients& to) {
+  void gradients(int, int64_t, const Heads<const T>& dout, const T* S, T* R, bool later,
+                 ScanGradients& to) {
     const int64_t E = rule_.E;
     const T *const dn = dout.at(b_, first_, h_), *const values = v_.at(b_, first_, h_);
     load_delta(dout);
-    if (to.v.to.defined()) value_gradients(dn, dout.token, R, to.v);
+    if (to.v.to.defined()) value_gradients(dn, dout.token, later ? R : nullptr, to.v);
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(dn, dout.token, count_, lanes, E, T{1}, dn_transposed_);
     pair_weights<T>(count_, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_,
-                    pairs_.within(), dA_);
-    // Through the states, then through pairs on opposite sides of a cut, then through pairs in a
-    // step.
-    from_state(values, v_.token, R, nullptr, dk_);
-    pairs_.to_last(dk_, m_, dk_);
-    from_state(dn, dout.token, S, delta_, dq_);
-    pairs_.from_before(dq_, m_, dq_);
+                    pairs_.within(), dA_, ld_);
+    // Through the states, then through pairs.
+    std::fill_n(dk_, count_ * m_, T{0});
+    std::fill_n(dq_, count_ * m_, T{0});
+    if (later) {
+      from_state(values, v_.token, R, nullptr, dk_);
+      pairs_.to_last(dk_, m_, dk_);
+    }
+    if (S) {
+      from_state(dn, dout.token, S, delta_, dq_);
+      pairs_.from_before(dq_, m_, dq_);
+    }
     pairs_.gradients(dA_, queries(), q_.token, keys(), k_.token, dq_, dk_);
-    retreat(0, dout, R);
+    if (S) retreat(0, dout, R);
     if (to.log_decay.to.defined()) {
       decay_gradients(to.log_decay);
       end_decay(S, R);
@@ -141,16 +150,18 @@ class ChannelBlocks {
 
   void load_delta(const Heads<const T>& dout) {
     const T* const dn = dout.at(b_, first_, h_);
-    std::fill_n(delta_, block, T{0});
+    std::fill_n(delta_, ld_, T{0});
     if (rule_.normalizer)
       for (int64_t i = 0; i < count_; ++i) delta_[i] = dn[i * dout.token + rule_.E];
   }
   void value_gradients(const T* dn, int64_t token, const T* R, Gradient& dv) {
     const int64_t E = rule_.E;
     weights();
-    pairs_.to_last(keys(), k_.token, weighed_);
-    kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, R, E, rows_, E, false);
-    add_later(A_, dn, token, count_, E, rows_, E);
+    if (R) {
+      pairs_.to_last(keys(), k_.token, weighed_);
+      kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, R, E, rows_, E, false);
+    }
+    sum_later(A_, ld_, dn, token, count_, E, rows_, E, R != nullptr);
     const Heads<T> to(dv.to);
     put_rows(rows_, count_, E, to.at(b_, first_, h_), to.token, dv.beta != 0);
   }
@@ -182,7 +193,7 @@ class ChannelBlocks {
 
   const ScanRule& rule_;
   const Heads<const T> q_, k_, v_, g_;
-  const int64_t m_;
+  const int64_t m_, ld_;  // ld: the row length of A
   ChannelPairs<T> pairs_;
   double* const total_;
   T *const weighed_, *const transposed_, *const A_, *const delta_;

@@ -13,19 +13,20 @@ namespace longhand::attention::tile {
 template <class T>
 class HeadPairs {
  public:
-  /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels.
-  HeadPairs(const Tensor& g, int64_t m, Scratch& scratch)
+  /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels; rows of A have `ld`.
+  HeadPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch)
       : m_(m),
-        decay_(scratch),
-        steps_(scratch.take<double>(block)),
-        transposed_(scratch.take<T>(block * m)),
-        zeros_(scratch.take<T>(block)) {
+        ld_(ld),
+        decay_(ld, scratch),
+        steps_(scratch.take<double>(ld)),
+        transposed_(scratch.take<T>(ld * m)),
+        zeros_(scratch.take<T>(ld)) {
     if (g.defined()) g_.emplace(g);
   }
 
   void start() {
     decay_.clear();
-    std::fill_n(zeros_, block, T{0});
+    std::fill_n(zeros_, ld_, T{0});
   }
   /// Selects the `count` tokens from `first` on.
   void use(int64_t b, int64_t h, int64_t first, int64_t count) {
@@ -64,16 +65,17 @@ class HeadPairs {
   void weights(const T* x, int64_t token, const T* k, int64_t key_token, bool strict, T* A) {
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(x, token, count_, lanes, m_, T{1}, transposed_);
-    pair_weights<T>(count_, lanes, m_, {k, key_token, 1}, transposed_, zeros_, decay_.within(), A);
-    if (strict) clear_diagonal(A, count_);
+    pair_weights<T>(count_, lanes, m_, {k, key_token, 1}, transposed_, zeros_, decay_.within(), A,
+                    ld_);
+    if (strict) clear_diagonal(A, ld_, count_);
   }
   /// The factors of gradients of A that do not depend on the channel.
   const T* within() const { return decay_.within(); }
   /// Adds the gradients of x and k, contiguous rows, through dA, which includes within().
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
                  T* dk) {
-    add_earlier(dA, k, key_token, count_, m_, dx, m_);
-    add_later(dA, x, token, count_, m_, dk, m_);
+    sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, true);
+    sum_later(dA, ld_, x, token, count_, m_, dk, m_, true);
   }
   /// dg_i = Σ_l (end_l + Σ_(t>=i) change_tl), into dg (B, N, H, 1).
   void decay_gradients(double* end, const T* change, int64_t b, int64_t h, int64_t first,
@@ -98,7 +100,7 @@ class HeadPairs {
   }
 
   std::optional<Heads<const T>> g_;
-  const int64_t m_;
+  const int64_t m_, ld_;
   BlockDecay<T> decay_;
   double* const steps_;
   T *const transposed_, *const zeros_;
