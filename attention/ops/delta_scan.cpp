@@ -57,12 +57,13 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
     T* const s = task->states;
     if (initial.defined())
       std::copy_n(state_of<T>(initial, head), n, s);
-    else
+    else if (rule.blocks > 1 || final_states.defined())
       std::fill_n(s, n, T{0});
     blocks.hold(s);
     for (int64_t i = 0; i < rule.blocks; ++i) {
-      if (kept.defined() && i % every == 0) std::copy_n(s, n, state_of<T>(kept, head, i / every));
       const T* const before = i > 0 || rule.initial ? s : nullptr;
+      if (kept.defined() && i % every == 0 && before)
+        std::copy_n(s, n, state_of<T>(kept, head, i / every));
       blocks.use(i);
       blocks.solve(0, before);
       blocks.attend(0, before, to.at(b, rule.first(i), h), to.token);
@@ -89,10 +90,13 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, 
       std::fill_n(R, n, T{0});
     for (int64_t stop = rule.blocks, from; stop > 0; stop = from) {
       from = (stop - 1) / every * every;
-      std::copy_n(state_of<T>(kept, head, from / every), n, states);
       const auto before = [&](int64_t i) -> const T* {
         return i > 0 || rule.initial ? states + (i - from) * n : nullptr;
       };
+      if (before(from))
+        std::copy_n(state_of<T>(kept, head, from / every), n, states);
+      else
+        std::fill_n(states, n, T{0});
       blocks.hold(states);
       for (int64_t i = from; i < stop; ++i) {
         const int64_t slot = i - from;

@@ -61,6 +61,16 @@ class ChannelPairs {
     });
   }
 
+  /// Adds the decays of `count` tokens to `total` (m), as exponents of Base.
+  void add_log_decay(int64_t b, int64_t h, int64_t first, int64_t count, T* total) const {
+    simd([=, this, g = g_.at(b, first, h)] {
+      for (int64_t l = 0; l < m_; ++l) {
+        double sum = 0;
+        for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(g[i * g_.token + l]);
+        total[l] += static_cast<T>(Base<T>::log_e * sum);
+      }
+    });
+  }
   void from_before(const T* x, int64_t token, T* to) const {
     simd([=, this] {
       std::fill_n(product_, m_, T{1});

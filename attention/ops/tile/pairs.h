@@ -37,6 +37,13 @@ class HeadPairs {
       steps_[i] = Base<T>::log_e * static_cast<double>(g[i * g_->token]);
     decay_.set(steps_, count);
   }
+  /// Adds the decays of `count` tokens to `total`, as an exponent of Base.
+  void add_log_decay(int64_t b, int64_t h, int64_t first, int64_t count, T* total) const {
+    const T* const g = g_->at(b, first, h);
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(g[i * g_->token]);
+    *total += static_cast<T>(Base<T>::log_e * sum);
+  }
 
   /// to_i = e^C_i x_i, contiguous rows; `to` may be x.
   void from_before(const T* x, int64_t token, T* to) const {
@@ -84,11 +91,13 @@ class HeadPairs {
     T* const p = to.at(b, first, h);
     double sum = 0;
     for (int64_t l = 0; l < m_; ++l) sum += end[l];
-    for (int64_t i = count_ - 1; i >= 0; --i) {
-      for (int64_t l = 0; l < m_; ++l) sum += static_cast<double>(change[i * m_ + l]);
-      T& x = p[i * to.token];
-      x = static_cast<T>(sum) + (dg.beta != 0 ? x : T{0});
-    }
+    simd([&, this, add = dg.beta != 0] {
+      for (int64_t i = count_ - 1; i >= 0; --i) {
+        sum += static_cast<double>(kernels::row_sum(change + i * m_, m_));
+        T& x = p[i * to.token];
+        x = static_cast<T>(sum) + (add ? x : T{0});
+      }
+    });
   }
 
  private:

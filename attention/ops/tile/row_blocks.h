@@ -1,29 +1,29 @@
-// Blocks of a scan whose state decays by one factor a token and feature: the formulas of
-// head_blocks.h with e^(C_il - C_jl) inside the sum over features l,
+// Blocks of a scan whose features are q and k as they are, rows of memory: the formulas of head_blocks.h,
+// with decays of heads or of channels l,
 //
 //   A_ji = Σ_l q_il k_jl e^(C_il - C_jl)
 //
-// channel_pairs.h says how these stay at most 1.
+// pairs.h and channel_pairs.h say how these stay at most 1.
 #pragma once
 
-#include "longhand/attention/ops/tile/channel_pairs.h"
+#include "longhand/attention/ops/tile/pairs.h"
 
 namespace longhand::attention::tile {
 
-/// The blocks of one head at a time, with the interface of HeadBlocks; q and k are the features.
-template <class T>
-class ChannelBlocks {
+/// The blocks of one head at a time, with the interface of HeadBlocks. Pairs are HeadPairs or
+/// ChannelPairs.
+template <class T, class Pairs>
+class RowBlocks {
  public:
-  ChannelBlocks(const ScanRule& rule, const ScanTensors& x, int, bool gradients, Scratch& scratch)
+  RowBlocks(const ScanRule& rule, const ScanTensors& x, int, bool gradients, Scratch& scratch)
       : rule_(rule),
         q_(x.q),
         k_(x.k),
         v_(x.v),
-        g_(x.log_decay),
         m_(rule.features.m),
         ld_(rule.lanes()),
-        pairs_(x.log_decay, m_, ld_, scratch),
-        total_(scratch.take<double>(m_)),
+        pairs_(rule.decays && !rule.channels ? x.log_decay.unsqueeze(3) : x.log_decay, m_, ld_,
+               scratch),
         weighed_(scratch.take<T>(ld_ * m_)),
         transposed_(scratch.take<T>(m_ * rule.E)),
         A_(scratch.take<T>(ld_ * ld_)),
@@ -53,13 +53,7 @@ class ChannelBlocks {
   }
   /// Adds the log decays of a block to `total`, as exponents of Base.
   void add_log_decay(int64_t block_, T* total) const {
-    const T* const g = g_.at(b_, rule_.first(block_), h_);
-    simd([=, this, count = rule_.count(block_)] {
-      std::fill_n(total_, m_, 0.0);
-      for (int64_t i = 0; i < count; ++i)
-        for (int64_t l = 0; l < m_; ++l) total_[l] += static_cast<double>(g[i * g_.token + l]);
-      for (int64_t l = 0; l < m_; ++l) total[l] += static_cast<T>(Base<T>::log_e * total_[l]);
-    });
+    pairs_.add_log_decay(b_, h_, rule_.first(block_), rule_.count(block_), total);
   }
 
   void attend(int, int64_t, const T* S, T* to, int64_t token) {
@@ -71,12 +65,13 @@ class ChannelBlocks {
     }
     sum_earlier(A_, ld_, v_.at(b_, first_, h_), v_.token, count_, E, to, token, S != nullptr);
     if (!rule_.normalizer) return;
-    simd([=, this] {
-      for (int64_t i = 0; i < count_; ++i) {
-        T den = S ? kernels::row_dot(weighed_ + i * m_, S + m_ * E, m_) : T{0};
-        for (int64_t j = 0; j <= i; ++j) den += A_[j * ld_ + i];
-        to[i * token + E] = den;
-      }
+    simd([=, this, den = delta_, lanes = whole_lanes(count_)] {
+      std::fill_n(den, lanes, T{0});
+      for (int64_t j = 0; j < count_; ++j)
+        for (int64_t i = j / step * step; i < lanes; ++i) den[i] += A_[j * ld_ + i];
+      for (int64_t i = 0; i < count_; ++i)
+        to[i * token + E] =
+            den[i] + (S ? kernels::row_dot(weighed_ + i * m_, S + m_ * E, m_) : T{0});
     });
   }
 
@@ -192,10 +187,9 @@ class ChannelBlocks {
   }
 
   const ScanRule& rule_;
-  const Heads<const T> q_, k_, v_, g_;
+  const Heads<const T> q_, k_, v_;
   const int64_t m_, ld_;  // ld: the row length of A
-  ChannelPairs<T> pairs_;
-  double* const total_;
+  Pairs pairs_;
   T *const weighed_, *const transposed_, *const A_, *const delta_;
   T *dA_ = nullptr, *dn_transposed_ = nullptr, *rows_ = nullptr, *dq_ = nullptr, *dk_ = nullptr;
   double* dg_ = nullptr;
