@@ -179,7 +179,8 @@ class RowBlocks {
           weighed_[i * m_ + l] =
               q[i * q_.token + l] * dq_[i * m_ + l] - k[i * k_.token + l] * dk_[i * m_ + l];
     });
-    pairs_.decay_gradients(dg_, weighed_, b_, h_, first_, dg);
+    Gradient rows{rule_.channels ? dg.to : dg.to.unsqueeze(3), dg.beta};
+    pairs_.decay_gradients(dg_, weighed_, b_, h_, first_, rows);
   }
   void put(const T* rows, Gradient& dx) const {
     const Heads<T> to(dx.to);
