@@ -182,11 +182,12 @@ class DeltaBlocks {
     if (to.beta.to.defined()) beta_gradients(x, to.beta);
 
     // Through S and S'.
-    for (T* const dx : {dq_, dr_, dk_}) std::fill_n(dx, count_ * m_, T{0});
     if (later) {
       kernels::transpose_into(m_, E_, R, E_, T{1}, state_transposed_, m_, false);
       kernels::gemm_tile<T>(count_, m_, E_, {x.w, E_, 1}, state_transposed_, m_, dk_, m_, false);
       pairs_.to_last(dk_, m_, dk_);
+    } else {
+      std::fill_n(dk_, count_ * m_, T{0});
     }
     if (to.log_decay.to.defined()) end_decay(S, R);
     if (S) {
@@ -201,6 +202,9 @@ class DeltaBlocks {
       kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, dn, dout.token, R, E_, true);
       pairs_.from_before(reads_, m_, weighed_);
       kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, d_, E_, R, E_, true);
+    } else {
+      std::fill_n(dq_, count_ * m_, T{0});
+      std::fill_n(dr_, count_ * m_, T{0});
     }
 
     // Through pairs.

@@ -43,6 +43,7 @@ class BlockDecay {
     std::fill_n(to_last_, lanes_, T{1});
     for (int64_t j = 0; j < lanes_; ++j)
       for (int64_t i = 0; i < lanes_; ++i) within_[j * lanes_ + i] = j <= i ? 1 : 0;
+    steady_ = true;
   }
 
   /// Sets the decays from s_i <= 0 of `count` tokens. Sums are in double precision, so that a large
@@ -56,6 +57,14 @@ class BlockDecay {
       sums_[i] = sum;
     }
     std::fill(sums_ + count, sums_ + lanes_, sum);
+    if (sum == 0) {
+      const T before = Base<T>::power(static_cast<T>(std::min(first, 0.0)));
+      if (!steady_) clear();
+      std::fill_n(from_before_, lanes_, before);
+      std::fill_n(to_last_, lanes_, T{1});
+      return;
+    }
+    steady_ = false;
     simd([=, this, n = whole_lanes(count)] {
       const auto power = [](double x) { return Base<T>::power(static_cast<T>(std::min(x, 0.0))); };
       for (int64_t i = 0; i < lanes_; ++i) {
@@ -93,6 +102,7 @@ class BlockDecay {
   const int64_t lanes_;
   double* const sums_;
   T *const from_before_, *const to_last_, *const within_;
+  bool steady_ = false;  // no decay within the block
 };
 
 /// The blocks of one head at a time; features of up to `slots` blocks of keys are held at once.

@@ -96,15 +96,17 @@ class RowBlocks {
     pair_weights<T>(count_, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_,
                     pairs_.within(), dA_, ld_);
     // Through the states, then through pairs.
-    std::fill_n(dk_, count_ * m_, T{0});
-    std::fill_n(dq_, count_ * m_, T{0});
     if (later) {
       from_state(values, v_.token, R, nullptr, dk_);
       pairs_.to_last(dk_, m_, dk_);
+    } else {
+      std::fill_n(dk_, count_ * m_, T{0});
     }
     if (S) {
       from_state(dn, dout.token, S, delta_, dq_);
       pairs_.from_before(dq_, m_, dq_);
+    } else {
+      std::fill_n(dq_, count_ * m_, T{0});
     }
     pairs_.gradients(dA_, queries(), q_.token, keys(), k_.token, dq_, dk_);
     if (S) retreat(0, dout, R);
