@@ -155,15 +155,17 @@ std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
   return std::make_unique<DeltaDecoder>(*this, batch, config().heads);
 }
 
-// Per token, for blocks of C tokens: three products with the state, and products of C / 2 queries or
-// keys with keys and of as many weights with values, for reads and for writes. Gradients solve the
-// blocks again, then two products for each of these. One in four of the states between blocks is
-// kept.
+// Per token: three products with the state and, for blocks of C tokens, products of C / 2 queries or
+// keys with keys and of as many weights with values, for reads and for writes; or the latter alone, of
+// one block, if they are fewer. Gradients solve the blocks again, then two products for each of these.
+// One in four of the states between blocks is kept.
 Work delta_work(int64_t steps, int64_t dim, DType dtype) {
   const auto N = static_cast<double>(steps), D = static_cast<double>(dim),
-             C = static_cast<double>(std::min(delta_block, steps));
-  return {{N * D * (6 * D + 4 * C)},
-          {N * D * (16 * D + 11 * C)},
+             C = static_cast<double>(delta_block);
+  const double forward = std::min(4 * N, 6 * D + 4 * C),
+               backward = std::min(11 * N, 16 * D + 11 * C);
+  return {{N * D * forward},
+          {N * D * backward},
           std::ceil(N / (4 * C)) * D * D * static_cast<double>(size_of(dtype))};
 }
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
@@ -140,21 +141,17 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
   return make_state_decoder(batch, config(), step, Normalizer::query, map_->guard);
 }
 
-// Per head: the features and their products with values and with queries; two products for each of
-// them in the backward pass. In memory: D + 1 columns of values; causally, one in four of the
-// states between blocks.
+// Per head: the features and their products with values and with queries, causally a scan; two
+// products for each of them in the backward pass. In memory: D + 1 columns of values.
 Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double tokens = N + M, m = static_cast<double>(map_->count);
-  double numbers = tokens * m + (M + m) * (D + 1);
-  if (config().causal) {
-    const double C = std::min(static_cast<double>(scan_block), N);
-    numbers += std::ceil(N / (4 * C)) * m * (D + 1);
-  }
-  const auto counts = [&, D = D](const Work::Counts& token, double products) -> Work::Counts {
-    return {tokens * (token.flops + products * 2 * m * D), tokens * token.exponentials};
+  const double products = tokens * 2 * m * D, numbers = tokens * m + (M + m) * (D + 1);
+  const auto features = [&](const Work::Counts& token) -> Work::Counts {
+    return {tokens * token.flops, tokens * token.exponentials};
   };
-  return H * Work{counts(map_->forward, 1), counts(map_->backward, 2), numbers * bytes};
+  const Work sums = config().causal ? scan_work(N, m, D, bytes) : Work{{products}, {2 * products}};
+  return H * (sums + Work{features(map_->forward), features(map_->backward), numbers * bytes});
 }
 
 // With a causal mask the weights are not a product of features, so the rank is not bounded by m.

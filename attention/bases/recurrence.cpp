@@ -1,6 +1,10 @@
 #include "longhand/attention/bases/recurrence.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "longhand/attention/mask.h"
+#include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
@@ -16,6 +20,14 @@ Capabilities recurrence_capabilities(bool linear) {
           .needs = Needs::state,
           .time = "N D^2",
           .memory = "D^2"};
+}
+
+// Per token: two products with the state, or those of the N / 2 keys before a query with it and with their
+// values, whichever are fewer; two products for each of them in the backward pass. In memory: one in
+// four of the states between blocks.
+Work scan_work(double N, double m, double E, double bytes) {
+  const double products = N * std::min(4 * m * E, N * (m + E));
+  return {{products}, {2 * products}, std::ceil(N / (4.0 * scan_block)) * m * E * bytes};
 }
 
 Variable without_decay_of_padding(const Variable& log_decay, const Tensor& lengths) {

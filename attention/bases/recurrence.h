@@ -9,6 +9,9 @@ namespace longhand::attention {
 /// v, which a norm of the result is not.
 Capabilities recurrence_capabilities(bool linear);
 
+/// What a scan of one head does at least, with features of m numbers, values of E and `bytes` a number.
+Work scan_work(double tokens, double m, double E, double bytes);
+
 /// log_decay (B, N, H) or (B, N, H, D), with 0 at padding: x is 0 there, which alone would be a decay
 /// like any other, and padding must leave the state as it is. Undefined lengths: no padding.
 Variable without_decay_of_padding(const Variable& log_decay, const Tensor& lengths);

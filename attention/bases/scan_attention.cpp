@@ -18,21 +18,17 @@ ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
     weight_.emplace(scope("norm"), Shape{output.norm_last ? width : D}, nn::init::ones());
 }
 
-// Per head: the products of keys with values and of queries with the state; two products for each
-// of them in the backward pass. In memory: the operands, one in four of the states between blocks,
-// and what follows the sums.
+// The scan, and in memory: the operands and what follows the sums.
 Work ScanAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double width = H * D, gate = gate_ ? 1 : 0,
-               C = std::min(static_cast<double>(scan_block), N);
-  const double numbers =
-      N * width * (1 + 3 * gate + (output_.norm ? 1 : 0)) + std::ceil(N / (4 * C)) * width * D;
-  const auto counts = [&, N = N, D = D](const Work::Counts& token,
-                                        double products) -> Work::Counts {
-    return {N * (token.flops + products * (4 * width * D + gate * 2 * width * width)),
+               numbers = N * width * (1 + 3 * gate + (output_.norm ? 1 : 0));
+  const auto counts = [&, N = N](const Work::Counts& token, double products) -> Work::Counts {
+    return {N * (token.flops + products * gate * 2 * width * width),
             N * (token.exponentials + gate * width)};
   };
-  return {counts(token_forward_, 1), counts(token_backward_, 2), numbers * bytes};
+  return H * scan_work(N, D, D, bytes) +
+         Work{counts(token_forward_, 1), counts(token_backward_, 2), numbers * bytes};
 }
 
 ScanInputs ScanAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {

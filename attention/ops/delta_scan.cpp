@@ -16,8 +16,6 @@ namespace {
 
 using namespace tile;
 
-static_assert(delta_block <= block);
-
 // The memory of a task: its blocks, and a number of states.
 template <class Blocks, class T>
 struct Task {
@@ -59,14 +57,16 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
     T* const s = task->states;
     if (initial.defined())
       std::copy_n(state_of<T>(initial, head), n, s);
-    else
+    else if (rule.blocks > 1 || final_states.defined())
       std::fill_n(s, n, T{0});
     blocks.hold(s);
     for (int64_t i = 0; i < rule.blocks; ++i) {
-      if (kept.defined() && i % every == 0) std::copy_n(s, n, state_of<T>(kept, head, i / every));
+      const T* const before = i > 0 || rule.initial ? s : nullptr;
+      if (kept.defined() && i % every == 0 && before)
+        std::copy_n(s, n, state_of<T>(kept, head, i / every));
       blocks.use(i);
-      blocks.solve(0, s);
-      blocks.attend(0, s, to.at(b, rule.first(i), h), to.token);
+      blocks.solve(0, before);
+      blocks.attend(0, before, to.at(b, rule.first(i), h), to.token);
       if (i + 1 < rule.blocks || final_states.defined()) blocks.advance(0, s);
     }
     if (final_states.defined()) std::copy_n(s, n, state_of<T>(final_states, head));
@@ -77,8 +77,7 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
 template <class T, class Blocks>
 void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, const Tensor& dout,
                     Tensor& dfinal, DeltaGradients& to, Tensor& dinitial) {
-  constexpr int64_t every = DeltaRule::kept_every;
-  const int64_t n = rule.state_size();
+  const int64_t every = std::min(DeltaRule::kept_every, rule.blocks), n = rule.state_size();
   const Heads<const T> d(dout);
   for_heads(rule, [&](int64_t b, int64_t h, int64_t head) {
     Workspace<Task<Blocks, T>> task(rule, x, every, every + 1, true);
@@ -91,19 +90,25 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, 
       std::fill_n(R, n, T{0});
     for (int64_t stop = rule.blocks, from; stop > 0; stop = from) {
       from = (stop - 1) / every * every;
-      std::copy_n(state_of<T>(kept, head, from / every), n, states);
+      const auto before = [&](int64_t i) -> const T* {
+        return i > 0 || rule.initial ? states + (i - from) * n : nullptr;
+      };
+      if (before(from))
+        std::copy_n(state_of<T>(kept, head, from / every), n, states);
+      else
+        std::fill_n(states, n, T{0});
       blocks.hold(states);
       for (int64_t i = from; i < stop; ++i) {
         const int64_t slot = i - from;
         T* const s = states + slot * n;
         blocks.use(i);
-        blocks.solve(slot, s);
+        blocks.solve(slot, before(i));
         if (i + 1 == stop) break;
         blocks.advance(slot, s + n);
       }
       for (int64_t i = stop - 1; i >= from; --i) {
         if (i + 1 < stop) blocks.use(i);
-        blocks.gradients(i - from, d, states + (i - from) * n, R, to);
+        blocks.gradients(i - from, d, before(i), R, i + 1 < rule.blocks || dfinal.defined(), to);
       }
     }
     if (dinitial.defined()) std::copy_n(R, n, state_of<T>(dinitial, head));
@@ -151,16 +156,18 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
   check_operand("read", in.read, qs, qs, dtype);
   const Shape state{qs[0], qs[2], qs[3], vs[3]};
   check_operand("an initial state", initial, state, state, dtype);
-  check<ShapeError>(1 <= options.block && options.block <= delta_block,
-                    "delta_scan: expected blocks of 1 to ", delta_block, " tokens, got ",
+  check<ShapeError>(0 <= options.block && options.block <= max_scan_block,
+                    "delta_scan: expected blocks of 1 to ", max_scan_block, " tokens, or 0, got ",
                     options.block);
+  const int64_t m = qs[3], E = vs[3];
   return {qs[0],
           qs[1],
           qs[2],
-          qs[3],
-          vs[3],
-          options.block,
-          (qs[1] + options.block - 1) / options.block};
+          m,
+          E,
+          initial.defined(),
+          options.block ? options.block
+                        : tokens_of_block(qs[1], 7 * m + 8 * E, 11 * m * E, initial.defined())};
 }
 
 // DeltaResult::out of this part. The state after a part is A S + B, S the one before it; parts exchange A

@@ -16,7 +16,7 @@
 
 namespace longhand::attention {
 
-/// Tokens of a block, which a delta_scan processes at once.
+/// Tokens of a block of a long sequence; see scan_block.
 inline constexpr int64_t delta_block = 48;
 
 /// What a delta rule reads; or something of each of these operands, such as their gradients.
@@ -37,8 +37,8 @@ struct DeltaOperands {
 using DeltaInputs = DeltaOperands<Variable>;
 
 struct DeltaOptions {
-  bool final_state = true;      // return result.state
-  int64_t block = delta_block;  // tokens of a block, at most delta_block
+  bool final_state = true;  // return result.state
+  int64_t block = 0;        // tokens of a block, at most max_scan_block; 0: chosen by shape
   /// The parts before this one: the rule begins with the state after them. Null: there are none. Without
   /// an initial state and a final one.
   std::shared_ptr<const Join> join{};

@@ -1,5 +1,5 @@
 // A block of tokens depends on earlier blocks through the state before it and, for the gradients,
-// on later blocks through the gradient of the state after it; head_blocks.h and channel_blocks.h
+// on later blocks through the gradient of the state after it; head_blocks.h and row_blocks.h
 // have the formulas. Blocks are processed in order for the results and in reverse for the
 // gradients. If there are few heads, groups of blocks are processed in parallel: a first pass
 // computes the state that each group gives when started from zeros, and these are joined, in order,
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "longhand/attention/ops/joined.h"
-#include "longhand/attention/ops/tile/channel_blocks.h"
 #include "longhand/attention/ops/tile/head_blocks.h"
+#include "longhand/attention/ops/tile/row_blocks.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/core/parallel.h"
@@ -24,22 +24,24 @@ namespace {
 
 using namespace tile;
 
-static_assert(scan_block <= block);
-
 // The numbers (head, i, …) of x (heads, ., .).
 template <class T>
 T* row(Tensor& x, int64_t head, int64_t i) {
   return x.data<T>() + (head * x.size(1) + i) * x.size(2);
 }
 
-// Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ...
+// Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ... A scan of one
+// block without an initial state has none.
 struct KeptStates {
   Tensor states;
   int64_t every;
 
   KeptStates(const ScanRule& rule, int64_t every_, DType dtype)
       : states(Tensor::empty(
-            {rule.heads(), (rule.blocks + every_ - 1) / every_, rule.state().size()}, dtype)),
+            {rule.heads(),
+             rule.initial || rule.blocks > 1 ? (rule.blocks + every_ - 1) / every_ : 0,
+             rule.state().size()},
+            dtype)),
         every(every_) {}
   template <class T>
   T* before(int64_t head, int64_t block_) {
@@ -142,7 +144,10 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
   const Heads<T> to = rule.heads<T>(out);
   const auto attend = [&](const Group& group, Blocks& blocks, T* s) {
     const auto [head, index, begin, end] = group;
-    std::copy_n(kept.before<T>(head, begin), n, s);
+    if (kept.states.numel() > 0)
+      std::copy_n(kept.before<T>(head, begin), n, s);
+    else if (final_states.defined())
+      std::fill_n(s, n, T{0});
     const bool returns_state = index + 1 == rule.groups && final_states.defined();
     for (int64_t i = begin; i < end; ++i) {
       if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
@@ -150,7 +155,8 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
           0, i, i > begin ? blocks.scale_before(i) : *row<T>(groups.scales, head, index), true);
       blocks.load_queries(i);
       if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
-      blocks.attend(0, i, s, to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
+      blocks.attend(0, i, i > 0 || rule.initial ? s : nullptr,
+                    to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
       if (i + 1 < end || returns_state) blocks.advance(0, i, s);
     }
     if (returns_state) std::copy_n(s, n, final_states.data<T>() + head * n);
@@ -158,11 +164,12 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
   for_groups<T, Blocks>(rule, x, 0, rule.groups, {.slots = 1, .states = 1}, attend);
 }
 
-// The gradient of the state after each group: (heads, groups, size).
+// The gradient of the state after each group: (heads, groups, size); size is 0 if nothing reads it.
 template <class T, class Blocks>
 Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                     const Tensor& dfinal) {
-  const int64_t n = rule.state().size();
+  const bool read = rule.initial || rule.blocks > 1 || dfinal.defined();
+  const int64_t n = read ? rule.state().size() : 0;
   Groups groups(rule, x.q.dtype());
   Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
   const auto after = [&](int64_t head, int64_t group) { return row<T>(states, head, group); };
@@ -221,7 +228,7 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                        R);
     for (int64_t stop = end, from; stop > begin; stop = from) {
       from = (stop - 1) / every * every;
-      std::copy_n(kept.before<T>(head, from), n, states);
+      if (kept.states.numel() > 0) std::copy_n(kept.before<T>(head, from), n, states);
       for (int64_t i = from; i < stop; ++i) {
         const auto slot = static_cast<int>(i - from);
         blocks.load_keys(slot, i, blocks.scale_before(i), false);
@@ -233,21 +240,28 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
       for (int64_t i = stop - 1; i >= from; --i) {
         blocks.use(i, blocks.scale_before(i));
         blocks.load_queries(i);
-        blocks.gradients(static_cast<int>(i - from), i, d, states + (i - from) * n, R, to);
+        blocks.gradients(static_cast<int>(i - from), i, d,
+                         i > 0 || rule.initial ? states + (i - from) * n : nullptr, R,
+                         i + 1 < rule.blocks || dfinal.defined(), to);
       }
     }
     if (index == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
   };
   for_groups<T, Blocks>(rule, x, 0, rule.groups,
-                        {.slots = static_cast<int>(every), .states = every, .gradients = true},
+                        {.slots = static_cast<int>(std::min(every, rule.blocks)),
+                         .states = std::min(every, rule.blocks),
+                         .gradients = true},
                         retreat);
 }
 
 template <class F>
 void dispatch_scan(const ScanRule& rule, DType dtype, F f) {
   dispatch_float(dtype, [&]<class T>() {
+    const bool rows = !rule.features.projection.defined() && !rule.features.exponentials;
     if (rule.channels)
-      f.template operator()<T, ChannelBlocks<T>>();
+      f.template operator()<T, RowBlocks<T, ChannelPairs<T>>>();
+    else if (rows && !rule.reverse)
+      f.template operator()<T, RowBlocks<T, HeadPairs<T>>>();
     else
       f.template operator()<T, HeadBlocks<T>>();
   });
@@ -298,7 +312,7 @@ void check_state(const char* what, const ScanState& state) {
 }
 
 // The sizes of a scan. Checks its operands.
-ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
+ScanRule rule_of(const ScanInputs& inputs, bool initial, const ScanOptions& options) {
   const Shape &qs = inputs.q.shape(), &ks = inputs.k.shape(), &vs = inputs.v.shape();
   check<ShapeError>(qs.rank() == 4 && ks == qs && vs.rank() == 4 && vs[0] == qs[0] &&
                         vs[1] == qs[1] && vs[2] == qs[2] && qs.numel() > 0 && vs.numel() > 0,
@@ -322,9 +336,10 @@ ScanRule rule_of(const ScanInputs& inputs, const ScanOptions& options) {
   check<ShapeError>(!channels || !options.reverse,
                     "scan: expected a log_decay with one value a head for a scan in reverse");
   check<ShapeError>(!options.features.waves, "scan: expected features without waves");
-  check<ShapeError>(1 <= options.block && options.block <= scan_block,
-                    "scan: expected blocks of 1 to ", scan_block, " tokens, got ", options.block);
-  return {feature_rule("scan", inputs.q, options.features), inputs, options};
+  check<ShapeError>(0 <= options.block && options.block <= max_scan_block,
+                    "scan: expected blocks of 1 to ", max_scan_block, " tokens, or 0, got ",
+                    options.block);
+  return {feature_rule("scan", inputs.q, options.features), inputs, initial, options};
 }
 
 void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) {
@@ -435,7 +450,7 @@ Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
 
 ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOptions& options) {
   if (options.join) return {joined_scan(inputs, options), {}};
-  const ScanRule rule = rule_of(inputs, options);
+  const ScanRule rule = rule_of(inputs, initial != nullptr, options);
   const DType dtype = inputs.q.dtype();
   const StateShape shape = rule.state();
 
@@ -469,7 +484,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
     const Tensor states = initial ? start.value().contiguous() : Tensor();
-    for (int64_t head = 0; !is_dry() && head < rule.heads(); ++head) {
+    for (int64_t head = 0; !is_dry() && kept.states.numel() > 0 && head < rule.heads(); ++head) {
       T* const s = kept.before<T>(head, 0);
       if (initial)
         std::copy_n(states.data<T>() + head * shape.size(), shape.size(), s);

@@ -17,8 +17,9 @@
 
 namespace longhand::attention {
 
-/// Tokens of a block, which a scan processes at once.
-inline constexpr int64_t scan_block = 48;
+/// Tokens of a block, which a scan processes at once, of a long sequence. Where pairs of tokens need
+/// fewer products than states, blocks are larger: a sequence of up to 128 tokens may be one block.
+inline constexpr int64_t scan_block = 48, max_scan_block = 128;
 
 /// The state that a scan carries from token to token: e^log_scale S and e^log_scale z, for each of
 /// the m features of each head.
@@ -50,10 +51,10 @@ struct ScanOptions {
   bool query_norm = false;  // subtract half_norm |x|² from t of queries too
   bool reverse =
       false;  // from the last token to the first: sums over j >= i; not with one g a channel
-  bool log_scales = false;     // return result.log_scales; only with exponentials
-  bool normalizer = true;      // keep z, and append its column to out
-  bool final_state = true;     // return result.state
-  int64_t block = scan_block;  // tokens of a block, at most scan_block
+  bool log_scales = false;  // return result.log_scales; only with exponentials
+  bool normalizer = true;   // keep z, and append its column to out
+  bool final_state = true;  // return result.state
+  int64_t block = 0;        // tokens of a block, at most max_scan_block; 0: chosen by shape
   /// The parts before this one: the scan begins with the state after them. Null: there are none. Without
   /// an initial state, a final one, log_scales and reverse. Sun et al. 2025 (arXiv 2502.07563).
   std::shared_ptr<const Join> join{};

@@ -13,6 +13,7 @@
 #include <cmath>
 
 #include "longhand/attention/bases/masked_softmax.h"
+#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
@@ -89,11 +90,11 @@ class Lowrank final : public Variant {
   }
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
-    const double r = static_cast<double>(rank_), block = static_cast<double>(scan_block);
+    const auto r = static_cast<double>(rank_);
     if (softmax_)
       return H * Work{{2 * N * N * (r + D), N * N}, {4 * N * N * (r + D)}, bytes * 2 * N * N};
-    const double states = config().causal ? std::ceil(N / (4 * block)) : 1;
-    return H * Work{{4 * N * r * D}, {8 * N * r * D}, bytes * r * D * states};
+    if (config().causal) return H * scan_work(N, r, D, bytes);
+    return H * Work{{4 * N * r * D}, {8 * N * r * D}, bytes * r * D};
   }
 
  private:

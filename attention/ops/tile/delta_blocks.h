@@ -30,8 +30,9 @@ namespace longhand::attention::tile {
 /// Sizes, and the division into blocks.
 struct DeltaRule {
   int64_t B, N, H, m, E;
+  bool initial;    // whether the rule begins with a state
   int64_t tokens;  // of a block
-  int64_t blocks;
+  int64_t blocks = (N + tokens - 1) / tokens;
 
   /// Every kept_every-th of the states before blocks is saved for the gradients.
   static constexpr int64_t kept_every = 4;
@@ -61,34 +62,35 @@ class DeltaBlocks {
         own_read_(x.read.defined()),
         m_(rule.m),
         E_(rule.E),
-        pairs_(x.log_decay, rule.m, scratch),
-        reads_(scratch.take<T>(block * m_)),
-        weighed_(scratch.take<T>(block * m_)),
-        beta_(scratch.take<T>(block)),
-        A_(scratch.take<T>(block * block)),
+        ld_(whole_lanes(rule.tokens)),
+        pairs_(x.log_decay, rule.m, ld_, scratch),
+        reads_(scratch.take<T>(ld_ * m_)),
+        weighed_(scratch.take<T>(ld_ * m_)),
+        beta_(scratch.take<T>(ld_)),
+        A_(scratch.take<T>(ld_ * ld_)),
         wide_(scratch.take<double>(m_ * E_)),
         factors_(scratch.take<double>(m_)) {
     if (x.beta.defined()) betas_.emplace(x.beta);
     for (int64_t i = 0; i < slots; ++i)
-      solutions_.push_back({scratch.take<T>(block * block), scratch.take<T>(block * E_),
-                            scratch.take<T>(block * E_)});
+      solutions_.push_back(
+          {scratch.take<T>(ld_ * ld_), scratch.take<T>(ld_ * E_), scratch.take<T>(ld_ * E_)});
     if (!gradients) return;
-    zeros_ = scratch.take<T>(block);
-    dA_ = scratch.take<T>(block * block);
-    y_ = scratch.take<T>(block * E_);
-    d_ = scratch.take<T>(block * E_);
-    rows_transposed_ = scratch.take<T>(block * E_);
+    zeros_ = scratch.take<T>(ld_);
+    dA_ = scratch.take<T>(ld_ * ld_);
+    y_ = scratch.take<T>(ld_ * E_);
+    d_ = scratch.take<T>(ld_ * E_);
+    rows_transposed_ = scratch.take<T>(ld_ * E_);
     state_transposed_ = scratch.take<T>(m_ * E_);
-    dq_ = scratch.take<T>(block * m_);
-    dr_ = scratch.take<T>(block * m_);
-    dk_ = scratch.take<T>(block * m_);
+    dq_ = scratch.take<T>(ld_ * m_);
+    dr_ = scratch.take<T>(ld_ * m_);
+    dk_ = scratch.take<T>(ld_ * m_);
     end_ = scratch.take<double>(m_);
   }
 
   void start(int64_t b, int64_t h) {
     b_ = b, h_ = h;
     pairs_.start();
-    if (zeros_) std::fill_n(zeros_, block, T{0});
+    if (zeros_) std::fill_n(zeros_, ld_, T{0});
   }
 
   /// Selects a block.
@@ -107,22 +109,24 @@ class DeltaBlocks {
     });
   }
 
-  /// Computes w and e of the selected block from the state before it.
+  /// Computes w and e of the selected block from the state before it; null: there is none.
   void solve(int64_t slot, const T* S) {
     const Solution& x = solutions_[slot];
     pairs_.weights(reads_, m_, keys(), k_.token, true, x.A);
     put_rows_of(v_.at(b_, first_, h_), v_.token, x.e);
-    pairs_.from_before(reads_, m_, weighed_);
-    kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, x.e, E_, true);
+    if (S) {
+      pairs_.from_before(reads_, m_, weighed_);
+      kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, x.e, E_, true);
+    }
     for (int64_t p = 0; p < count_; p += step) {
       const int64_t end = std::min(p + step, count_);
       if (p > 0)
-        kernels::gemm_tile<T>(end - p, E_, p, {x.A + p, 1, block}, x.w, E_, x.e + p * E_, E_, true);
+        kernels::gemm_tile<T>(end - p, E_, p, {x.A + p, 1, ld_}, x.w, E_, x.e + p * E_, E_, true);
       simd([=, this, E = E_] {
         for (int64_t i = p; i < end; ++i) {
           T* const e = x.e + i * E;
           for (int64_t j = p; j < i; ++j) {
-            const T a = x.A[j * block + i];
+            const T a = x.A[j * ld_ + i];
             const T* const w = x.w + j * E;
 #pragma GCC ivdep
             for (int64_t c = 0; c < E; ++c) e[c] += a * w[c];
@@ -136,9 +140,11 @@ class DeltaBlocks {
   /// Writes the results of the selected block to rows that are `token` apart.
   void attend(int64_t slot, const T* S, T* to, int64_t token) {
     pairs_.weights(queries(), q_.token, keys(), k_.token, false, A_);
-    pairs_.from_before(queries(), q_.token, weighed_);
-    kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, to, token, false);
-    add_earlier(A_, solutions_[slot].w, E_, count_, E_, to, token);
+    if (S) {
+      pairs_.from_before(queries(), q_.token, weighed_);
+      kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, to, token, false);
+    }
+    sum_earlier(A_, ld_, solutions_[slot].w, E_, count_, E_, to, token, S != nullptr);
   }
 
   /// Sets the state that advance() starts from.
@@ -159,35 +165,47 @@ class DeltaBlocks {
     });
   }
 
-  /// Computes the gradients of the selected block from the state S before it and the gradient R of
-  /// the state after it, which becomes that of S.
-  void gradients(int64_t slot, const Heads<const T>& dout, const T* S, T* R, DeltaGradients& to) {
+  /// Computes the gradients of the selected block from the state S before it, null if there is none, and
+  /// the gradient R of the state after it, zeros unless `later`. R becomes the gradient of S.
+  void gradients(int64_t slot, const Heads<const T>& dout, const T* S, T* R, bool later,
+                 DeltaGradients& to) {
     const Solution& x = solutions_[slot];
     const T *const q = queries(), *const k = keys(), *const dn = dout.at(b_, first_, h_);
     pairs_.weights(q, q_.token, k, k_.token, false, A_);
-    pairs_.to_last(k, k_.token, weighed_);
-    kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, R, E_, y_, E_, false);
-    add_later(A_, dn, dout.token, count_, E_, y_, E_);
+    if (later) {
+      pairs_.to_last(k, k_.token, weighed_);
+      kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, R, E_, y_, E_, false);
+    }
+    sum_later(A_, ld_, dn, dout.token, count_, E_, y_, E_, later);
     solve_backward(x);
     if (to.v.to.defined()) put(d_, E_, T{1}, to.v);
     if (to.beta.to.defined()) beta_gradients(x, to.beta);
 
     // Through S and S'.
-    kernels::transpose_into(m_, E_, S, E_, T{1}, state_transposed_, m_, false);
-    kernels::gemm_tile<T>(count_, m_, E_, {dn, dout.token, 1}, state_transposed_, m_, dq_, m_,
-                          false);
-    pairs_.from_before(dq_, m_, dq_);
-    kernels::gemm_tile<T>(count_, m_, E_, {d_, E_, 1}, state_transposed_, m_, dr_, m_, false);
-    pairs_.from_before(dr_, m_, dr_);
-    kernels::transpose_into(m_, E_, R, E_, T{1}, state_transposed_, m_, false);
-    kernels::gemm_tile<T>(count_, m_, E_, {x.w, E_, 1}, state_transposed_, m_, dk_, m_, false);
-    pairs_.to_last(dk_, m_, dk_);
+    if (later) {
+      kernels::transpose_into(m_, E_, R, E_, T{1}, state_transposed_, m_, false);
+      kernels::gemm_tile<T>(count_, m_, E_, {x.w, E_, 1}, state_transposed_, m_, dk_, m_, false);
+      pairs_.to_last(dk_, m_, dk_);
+    } else {
+      std::fill_n(dk_, count_ * m_, T{0});
+    }
     if (to.log_decay.to.defined()) end_decay(S, R);
-    pairs_.decay(R, E_);
-    pairs_.from_before(q, q_.token, weighed_);
-    kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, dn, dout.token, R, E_, true);
-    pairs_.from_before(reads_, m_, weighed_);
-    kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, d_, E_, R, E_, true);
+    if (S) {
+      kernels::transpose_into(m_, E_, S, E_, T{1}, state_transposed_, m_, false);
+      kernels::gemm_tile<T>(count_, m_, E_, {dn, dout.token, 1}, state_transposed_, m_, dq_, m_,
+                            false);
+      pairs_.from_before(dq_, m_, dq_);
+      kernels::gemm_tile<T>(count_, m_, E_, {d_, E_, 1}, state_transposed_, m_, dr_, m_, false);
+      pairs_.from_before(dr_, m_, dr_);
+      pairs_.decay(R, E_);
+      pairs_.from_before(q, q_.token, weighed_);
+      kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, dn, dout.token, R, E_, true);
+      pairs_.from_before(reads_, m_, weighed_);
+      kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, d_, E_, R, E_, true);
+    } else {
+      std::fill_n(dq_, count_ * m_, T{0});
+      std::fill_n(dr_, count_ * m_, T{0});
+    }
 
     // Through pairs.
     pair_gradients(x.w, dn, dout.token, false);
@@ -232,13 +250,13 @@ class DeltaBlocks {
     for (int64_t p = (count_ - 1) / step * step; p >= 0; p -= step) {
       const int64_t end = std::min(p + step, count_);
       if (end < count_)
-        kernels::gemm_tile<T>(end - p, E_, count_ - end, {x.A + p * block + end, block, 1},
+        kernels::gemm_tile<T>(end - p, E_, count_ - end, {x.A + p * ld_ + end, ld_, 1},
                               d_ + end * E_, E_, y_ + p * E_, E_, true);
       simd([=, this, E = E_] {
         for (int64_t j = end - 1; j >= p; --j) {
           T* const y = y_ + j * E;
           for (int64_t i = j + 1; i < end; ++i) {
-            const T a = x.A[j * block + i];
+            const T a = x.A[j * ld_ + i];
             const T* const d = d_ + i * E;
 #pragma GCC ivdep
             for (int64_t c = 0; c < E; ++c) y[c] += a * d[c];
@@ -261,15 +279,17 @@ class DeltaBlocks {
   void pair_gradients(const T* w, const T* rows, int64_t token, bool strict) {
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(rows, token, count_, lanes, E_, T{1}, rows_transposed_);
-    pair_weights<T>(count_, lanes, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs_.within(), dA_);
-    if (strict) clear_diagonal(dA_, count_);
+    pair_weights<T>(count_, lanes, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs_.within(), dA_,
+                    ld_);
+    if (strict) clear_diagonal(dA_, ld_, count_);
   }
   // The gradient of C_n, from that of keys through the state: ⟨S', R⟩ for each channel.
   void end_decay(const T* S, const T* R) {
     simd([=, this, k = keys(), token = k_.token] {
       for (int64_t l = 0; l < m_; ++l)
         end_[l] =
-            static_cast<double>(pairs_.whole(l) * kernels::row_dot(S + l * E_, R + l * E_, E_));
+            S ? static_cast<double>(pairs_.whole(l) * kernels::row_dot(S + l * E_, R + l * E_, E_))
+              : 0;
       for (int64_t j = 0; j < count_; ++j)
         for (int64_t l = 0; l < m_; ++l)
           end_[l] += static_cast<double>(k[j * token + l] * dk_[j * m_ + l]);
@@ -288,7 +308,7 @@ class DeltaBlocks {
   const Heads<const T> q_, k_, v_, r_;
   std::optional<Heads<const T>> betas_;
   const bool own_read_;
-  const int64_t m_, E_;
+  const int64_t m_, E_, ld_;  // ld: the row length of A
   Pairs pairs_;
   T *const reads_, *const weighed_, *const beta_, *const A_;  // reads: -r
   double *const wide_, *const factors_;                       // the state (m, E), e^C_n (m)

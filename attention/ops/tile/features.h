@@ -11,7 +11,7 @@
 
 namespace longhand::attention::tile {
 
-/// Tokens of a tile: a multiple of 16 lanes and of 6 (12) rows.
+/// Tokens of a tile: a multiple of 16 lanes and of 6 (12) rows. Scans have tiles of their own sizes.
 inline constexpr int64_t block = 64;
 
 /// The formula of the m features of x with D numbers; its tensors are contiguous or undefined.
@@ -105,12 +105,12 @@ void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T*
 template <class T>
 class FeatureTile {
  public:
-  FeatureTile(const FeatureRule& rule, int64_t features, Scratch& scratch)
+  FeatureTile(const FeatureRule& rule, int64_t features, Scratch& scratch, int64_t tokens = block)
       : rule_(rule),
-        x_(scratch.take<T>(rule.D * block)),
-        f_(scratch.take<T>((rule.phases ? 2 : 1) * features * block)),
-        shift_(scratch.take<T>(block)),
-        gradients_(scratch.take<T>(block)) {}
+        x_(scratch.take<T>(rule.D * tokens)),
+        f_(scratch.take<T>((rule.phases ? 2 : 1) * features * tokens)),
+        shift_(scratch.take<T>(tokens)),
+        gradients_(scratch.take<T>(tokens)) {}
 
   int64_t count() const { return count_; }
   int64_t lanes() const { return lanes_; }
@@ -127,7 +127,7 @@ class FeatureTile {
     for (int64_t i = 0; i < lanes_; ++i) shift_[i] = i < count ? T{0} : -infinity<T>;
     if (!z.projection) return;
     pack_transposed(from_, token_, count, lanes_, z.D, factor(), x_);
-    std::fill_n(gradients_, block, T{0});
+    std::fill_n(gradients_, lanes_, T{0});
     if (!halved_) return;
     // x holds factor() k, and the shift is an exponent of Base.
     const T a = static_cast<T>(z.half_norm * Base<T>::log_e) / (factor() * factor());

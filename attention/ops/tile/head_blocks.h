@@ -30,19 +30,19 @@ namespace longhand::attention::tile {
 template <class T>
 class BlockDecay {
  public:
-  explicit BlockDecay(Scratch& scratch)
-      : sums_(scratch.take<double>(block)),
-        from_before_(scratch.take<T>(block)),
-        to_last_(scratch.take<T>(block)),
-        mask_(scratch.take<T>(block * block)),
-        within_(scratch.take<T>(block * block)) {}
+  BlockDecay(int64_t lanes, Scratch& scratch)
+      : lanes_(lanes),
+        sums_(scratch.take<double>(lanes)),
+        from_before_(scratch.take<T>(lanes)),
+        to_last_(scratch.take<T>(lanes)),
+        within_(scratch.take<T>(lanes * lanes)) {}
 
   /// No decay at all.
   void clear() {
-    std::fill_n(from_before_, block, T{1});
-    std::fill_n(to_last_, block, T{1});
-    for (int64_t j = 0; j < block; ++j)
-      for (int64_t i = 0; i < block; ++i) mask_[j * block + i] = j <= i ? 1 : 0;
+    std::fill_n(from_before_, lanes_, T{1});
+    std::fill_n(to_last_, lanes_, T{1});
+    for (int64_t j = 0; j < lanes_; ++j)
+      for (int64_t i = 0; i < lanes_; ++i) within_[j * lanes_ + i] = j <= i ? 1 : 0;
     steady_ = true;
   }
 
@@ -52,40 +52,57 @@ class BlockDecay {
     // Sums start after the first token, whose decay applies only to the state before the block.
     const double first = std::max(steps[0], least);
     double sum = 0;
-    steady_ = true;
     for (int64_t i = 0; i < count; ++i) {
       if (i > 0) sum += std::max(steps[i], least);
       sums_[i] = sum;
-      steady_ = steady_ && sum == 0;
     }
-    std::fill(sums_ + count, sums_ + block, sum);
-    simd([=, this] {
-      for (int64_t i = 0; i < block; ++i) {
-        from_before_[i] = Base<T>::power(static_cast<T>(std::min(first + sums_[i], 0.0)));
-        to_last_[i] = Base<T>::power(static_cast<T>(std::min(sum - sums_[i], 0.0)));
+    std::fill(sums_ + count, sums_ + lanes_, sum);
+    if (sum == 0) {
+      const T before = Base<T>::power(static_cast<T>(std::min(first, 0.0)));
+      if (!steady_) clear();
+      std::fill_n(from_before_, lanes_, before);
+      std::fill_n(to_last_, lanes_, T{1});
+      return;
+    }
+    steady_ = false;
+    simd([=, this, n = whole_lanes(count)] {
+      const auto power = [](double x) { return Base<T>::power(static_cast<T>(std::min(x, 0.0))); };
+      for (int64_t i = 0; i < lanes_; ++i) {
+        from_before_[i] = power(first + sums_[i]);
+        to_last_[i] = power(sum - sums_[i]);
       }
-      if (steady_) return;
-      for (int64_t j = 0; j < block; ++j)
-        for (int64_t i = 0; i < block; ++i) {
-          const T power = Base<T>::power(static_cast<T>(std::min(sums_[i] - sums_[j], 0.0)));
-          within_[j * block + i] = j <= i ? power : T{0};
+      // e^(C_i - C_j) = e^(C_i - C_p) e^(C_p - C_j) for the first token p of a step of queries.
+      for (int64_t p = 0; p < n; p += lane_multiple) {
+        T query[lane_multiple];
+        for (int64_t i = 0; i < lane_multiple; ++i) query[i] = power(sums_[p + i] - sums_[p]);
+        for (int64_t j = 0; j < p; j += lane_multiple) {
+          T key[lane_multiple];
+          for (int64_t i = 0; i < lane_multiple; ++i) key[i] = power(sums_[p] - sums_[j + i]);
+          for (int64_t i = 0; i < lane_multiple; ++i)
+            for (int64_t l = 0; l < lane_multiple; ++l)
+              within_[(j + i) * lanes_ + p + l] = key[i] * query[l];
         }
+        for (int64_t j = p; j < p + lane_multiple; ++j)
+          for (int64_t i = p; i < p + lane_multiple; ++i)
+            within_[j * lanes_ + i] = j <= i ? power(sums_[i] - sums_[j]) : T{0};
+      }
     });
   }
 
-  const T* from_before() const { return from_before_; }          // e^C_i
-  const T* to_last() const { return to_last_; }                  // e^(C_last - C_j)
-  T whole() const { return from_before_[block - 1]; }            // e^C_last
-  const T* within() const { return steady_ ? mask_ : within_; }  // e^(C_i - C_j) for j <= i, or 0
+  const T* from_before() const { return from_before_; }  // e^C_i
+  const T* to_last() const { return to_last_; }          // e^(C_last - C_j)
+  T whole() const { return from_before_[lanes_ - 1]; }   // e^C_last
+  const T* within() const { return within_; }            // e^(C_i - C_j) for j <= i, or 0
 
  private:
   // Powers of smaller exponents are 0. Clamping avoids the undefined differences of -inf, and the
   // loss of accuracy of very large sums.
   static constexpr double least = -800;
 
+  const int64_t lanes_;
   double* const sums_;
-  T *const from_before_, *const to_last_, *const mask_, *const within_;
-  bool steady_ = true;
+  T *const from_before_, *const to_last_, *const within_;
+  bool steady_ = false;  // no decay within the block
 };
 
 /// The blocks of one head at a time; features of up to `slots` blocks of keys are held at once.
@@ -99,30 +116,32 @@ class HeadBlocks {
         q_(rule.heads<const T>(x.q)),
         k_(rule.heads<const T>(x.k)),
         v_(rule.heads<const T>(x.v)),
-        queries_(rule.features, rule.features.m, scratch),
-        decay_(scratch),
-        steps_(scratch.take<double>(block)),
-        c_(scratch.take<T>(block)),
-        top_(scratch.take<T>(block)),
-        delta_(scratch.take<T>(block)),
-        rows_(scratch.take<T>(block * rule.E)),
-        A_(scratch.take<T>(block * block)),
-        zeros_(scratch.take<T>(std::max(block, rule.features.m))) {
-    for (int i = 0; i < slots; ++i) keys_.emplace_back(rule.features, rule.features.m, scratch);
+        ld_(rule.lanes()),
+        queries_(rule.features, rule.features.m, scratch, ld_),
+        decay_(ld_, scratch),
+        steps_(scratch.take<double>(ld_)),
+        c_(scratch.take<T>(ld_)),
+        top_(scratch.take<T>(ld_)),
+        delta_(scratch.take<T>(ld_)),
+        rows_(scratch.take<T>(ld_ * rule.E)),
+        A_(scratch.take<T>(ld_ * ld_)),
+        zeros_(scratch.take<T>(std::max(ld_, rule.features.m))) {
+    for (int i = 0; i < slots; ++i)
+      keys_.emplace_back(rule.features, rule.features.m, scratch, ld_);
     if (!gradients) return;
-    df_ = scratch.take<T>(rule.features.m * block);
-    dA_ = scratch.take<T>(block * block);
-    dA_transposed_ = scratch.take<T>(block * block);
-    dn_transposed_ = scratch.take<T>(block * rule.E);
-    v_transposed_ = scratch.take<T>(block * rule.E);
-    dG_ = scratch.take<T>(block);
+    df_ = scratch.take<T>(rule.features.m * ld_);
+    dA_ = scratch.take<T>(ld_ * ld_);
+    dA_transposed_ = scratch.take<T>(ld_ * ld_);
+    dn_transposed_ = scratch.take<T>(ld_ * rule.E);
+    v_transposed_ = scratch.take<T>(ld_ * rule.E);
+    dG_ = scratch.take<T>(ld_);
   }
 
   void start(int64_t b, int64_t h) {
     b_ = b, h_ = h;
     scale_ = x_.scales<T>(rule_, b * rule_.H + h);
     decay_.clear();
-    std::fill_n(zeros_, std::max(block, rule_.features.m), T{0});
+    std::fill_n(zeros_, std::max(ld_, rule_.features.m), T{0});
   }
 
   /// Computes the features of the keys of a block, and its decays. `before` is the scale before the
@@ -142,7 +161,7 @@ class HeadBlocks {
     use(block_, before);
     if (!rule_.features.exponentials) return;
     std::copy_n(scale_ + first, count, c_);
-    std::fill(c_ + count, c_ + block, scale_[first + count - 1]);
+    std::fill(c_ + count, c_ + ld_, scale_[first + count - 1]);
     f.exponentiate(c_);
   }
   /// Computes only the decays of a block.
@@ -184,27 +203,32 @@ class HeadBlocks {
     *total += static_cast<T>(sum);
   }
 
-  /// Computes out of the loaded block from the state before it.
+  /// Computes out of the loaded block from the state before it; null: there is none.
   void attend(int slot, int64_t block_, const T* S, T* to, int64_t token) {
     FeatureTile<T>&f = keys_[slot], &g = queries_;
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, g.features(), zeros_,
-                    decay_.within(), A_);
-    kernels::gemm_tile<T>(count, E, m, {g.features(), 1, lanes}, S, E, to, token, false);
-    simd([=, z = S + m * E, normalizer = rule_.normalizer, den = delta_, A = A_, pg = g.features(),
+                    decay_.within(), A_, ld_);
+    if (S) kernels::gemm_tile<T>(count, E, m, {g.features(), 1, lanes}, S, E, to, token, false);
+    simd([=, normalizer = rule_.normalizer, den = delta_, A = A_, pg = g.features(), ld = ld_,
           weight = decay_.from_before()] {
-      for (int64_t i = 0; i < count; ++i)
-        for (int64_t e = 0; e < E; ++e) to[i * token + e] *= weight[i];
+      if (S)
+        for (int64_t i = 0; i < count; ++i)
+          for (int64_t e = 0; e < E; ++e) to[i * token + e] *= weight[i];
       if (!normalizer) return;
       std::fill_n(den, lanes, T{0});
-      for (int64_t l = 0; l < m; ++l)
-        for (int64_t i = 0; i < lanes; ++i) den[i] += pg[l * lanes + i] * z[l];
-      for (int64_t i = 0; i < lanes; ++i) den[i] *= weight[i];
+      if (S) {
+        const T* const z = S + m * E;
+        for (int64_t l = 0; l < m; ++l)
+          for (int64_t i = 0; i < lanes; ++i) den[i] += pg[l * lanes + i] * z[l];
+        for (int64_t i = 0; i < lanes; ++i) den[i] *= weight[i];
+      }
       for (int64_t j = 0; j < count; ++j)
-        for (int64_t i = 0; i < lanes; ++i) den[i] += A[j * block + i];
+        for (int64_t i = 0; i < lanes; ++i) den[i] += A[j * ld + i];
       for (int64_t i = 0; i < count; ++i) to[i * token + E] = den[i];
     });
-    add_earlier(A_, v_.at(b_, rule_.first(block_), h_), v_.token, count, E, to, token);
+    sum_earlier(A_, ld_, v_.at(b_, rule_.first(block_), h_), v_.token, count, E, to, token,
+                S != nullptr);
   }
 
   /// Replaces the state before the loaded block by the state after it.
@@ -220,25 +244,27 @@ class HeadBlocks {
   }
 
   /// Computes the gradients of a block whose keys and queries are loaded, from the state S before
-  /// it and the gradient R of the state after it. R becomes the gradient of the state before it.
-  void gradients(int slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R,
+  /// it, null if there is none, and the gradient R of the state after it, zeros unless `later`. R
+  /// becomes the gradient of S.
+  void gradients(int slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R, bool later,
                  ScanGradients& to) {
     FeatureTile<T>& f = keys_[slot];
     const int64_t first = rule_.first(block_), count = f.count(), lanes = f.lanes(), E = rule_.E;
     const T *const dn = dout.at(b_, first, h_), *const values = v_.at(b_, first, h_);
     pack_transposed(dn, dout.token, count, lanes, E, T{1}, dn_transposed_);
-    std::fill_n(delta_, block, T{0});
+    std::fill_n(delta_, ld_, T{0});
     if (rule_.normalizer)
       for (int64_t i = 0; i < count; ++i) delta_[i] = dn[i * dout.token + E];
     pair_weights<T>(count, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_, decay_.within(),
-                    dA_);
+                    dA_, ld_);
     const bool decays = to.log_decay.to.defined();
-    if (decays) std::fill_n(dG_, block, T{0});
-    if (to.v.to.defined()) value_gradients(f, first, dn, dout.token, R, to.v);
-    if (to.k.to.defined() || decays) key_gradients(f, first, values, R, decays, to.k);
-    load_dout(block_, dout);
+    if (decays) std::fill_n(dG_, ld_, T{0});
+    if (to.v.to.defined()) value_gradients(f, first, dn, dout.token, later ? R : nullptr, to.v);
+    if (to.k.to.defined() || decays)
+      key_gradients(f, first, values, later ? R : nullptr, decays, to.k);
+    if (S) load_dout(block_, dout);
     if (to.q.to.defined() || decays) query_gradients(f, first, S, decays, to.q);
-    retreat_loaded(R);
+    if (S) retreat_loaded(R);
     if (!decays) return;
     decay_gradients(first, count, to.log_decay);
     end_decay(S, R);
@@ -290,7 +316,7 @@ class HeadBlocks {
     const int64_t count = rule_.count(block_);
     const T *const dn = dout.at(b_, rule_.first(block_), h_), *const weight = decay_.from_before();
     weigh(dn, dout.token, weight, count, rows_);
-    std::fill_n(delta_, block, T{0});
+    std::fill_n(delta_, ld_, T{0});
     if (rule_.normalizer)
       for (int64_t i = 0; i < count; ++i) delta_[i] = weight[i] * dn[i * dout.token + rule_.E];
   }
@@ -301,36 +327,42 @@ class HeadBlocks {
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     const Heads<T> to = rule_.heads<T>(dv.to);
     pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, queries_.features(), zeros_,
-                    decay_.within(), A_);
-    kernels::gemm_tile<T>(count, E, m, {f.features(), 1, lanes}, R, E, rows_, E, false);
-    weigh(rows_, E, decay_.to_last(), count, rows_);
-    add_later(A_, dn, token, count, E, rows_, E);
+                    decay_.within(), A_, ld_);
+    if (R) {
+      kernels::gemm_tile<T>(count, E, m, {f.features(), 1, lanes}, R, E, rows_, E, false);
+      weigh(rows_, E, decay_.to_last(), count, rows_);
+    }
+    sum_later(A_, ld_, dn, token, count, E, rows_, E, R != nullptr);
     put_rows(rows_, count, E, to.at(b_, first, h_), to.token, dv.beta != 0);
   }
   void key_gradients(FeatureTile<T>& f, int64_t first, const T* values, const T* R, bool decays,
                      Gradient& dk) {
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     const T *const pg = queries_.features(), *const to_last = decay_.to_last();
-    pack_transposed(dA_, block, count, lanes, count, T{1}, dA_transposed_);
-    pack_transposed(values, v_.token, count, lanes, E, T{1}, v_transposed_);
-    weigh_lanes(to_last, E, lanes, v_transposed_);
+    pack_transposed(dA_, ld_, count, lanes, count, T{1}, dA_transposed_);
     for (int64_t j = 0; j < count; j += step)
       kernels::gemm_tile<T>(m, step, count - j, {pg + j, lanes, 1},
                             dA_transposed_ + j * (lanes + 1), lanes, df_ + j, lanes, false);
-    kernels::gemm_tile<T>(m, lanes, E, {R, E, 1}, v_transposed_, lanes, df_, lanes, true);
-    f.finish_gradient(df_, rule_.normalizer ? R + m * E : zeros_, to_last);
+    if (R) {
+      pack_transposed(values, v_.token, count, lanes, E, T{1}, v_transposed_);
+      weigh_lanes(to_last, E, lanes, v_transposed_);
+      kernels::gemm_tile<T>(m, lanes, E, {R, E, 1}, v_transposed_, lanes, df_, lanes, true);
+    }
+    f.finish_gradient(df_, R && rule_.normalizer ? R + m * E : zeros_, to_last);
     if (decays) add_to_decay(f, T{-1});
     if (dk.to.defined()) f.input_gradient(df_, rule_.heads<T>(dk.to), b_, first, dk.beta != 0);
   }
-  // Uses the rows e^C_i dn_i.
+  // Uses δ of load_dout().
   void query_gradients(FeatureTile<T>& f, int64_t first, const T* S, bool decays, Gradient& dq) {
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
-    weigh_lanes(decay_.from_before(), E, lanes, dn_transposed_);
     for (int64_t i = 0; i < count; i += step)
       kernels::gemm_tile<T>(m, step, std::min(i + step, count), {f.features(), lanes, 1}, dA_ + i,
-                            block, df_ + i, lanes, false);
-    kernels::gemm_tile<T>(m, lanes, E, {S, E, 1}, dn_transposed_, lanes, df_, lanes, true);
-    queries_.finish_gradient(df_, rule_.normalizer ? S + m * E : zeros_, delta_);
+                            ld_, df_ + i, lanes, false);
+    if (S) {
+      weigh_lanes(decay_.from_before(), E, lanes, dn_transposed_);
+      kernels::gemm_tile<T>(m, lanes, E, {S, E, 1}, dn_transposed_, lanes, df_, lanes, true);
+    }
+    queries_.finish_gradient(df_, S && rule_.normalizer ? S + m * E : zeros_, delta_);
     if (decays) add_to_decay(queries_, T{1});
     if (dq.to.defined())
       queries_.input_gradient(df_, rule_.heads<T>(dq.to), b_, first, dq.beta != 0);
@@ -357,6 +389,7 @@ class HeadBlocks {
   const ScanRule& rule_;
   ScanTensors x_;
   const Heads<const T> q_, k_, v_;
+  const int64_t ld_;  // the row length of A
   FeatureTile<T> queries_;
   std::vector<FeatureTile<T>> keys_;
   BlockDecay<T> decay_;

@@ -13,19 +13,20 @@ namespace longhand::attention::tile {
 template <class T>
 class HeadPairs {
  public:
-  /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels.
-  HeadPairs(const Tensor& g, int64_t m, Scratch& scratch)
+  /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels; rows of A have `ld`.
+  HeadPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch)
       : m_(m),
-        decay_(scratch),
-        steps_(scratch.take<double>(block)),
-        transposed_(scratch.take<T>(block * m)),
-        zeros_(scratch.take<T>(block)) {
+        ld_(ld),
+        decay_(ld, scratch),
+        steps_(scratch.take<double>(ld)),
+        transposed_(scratch.take<T>(ld * m)),
+        zeros_(scratch.take<T>(ld)) {
     if (g.defined()) g_.emplace(g);
   }
 
   void start() {
     decay_.clear();
-    std::fill_n(zeros_, block, T{0});
+    std::fill_n(zeros_, ld_, T{0});
   }
   /// Selects the `count` tokens from `first` on.
   void use(int64_t b, int64_t h, int64_t first, int64_t count) {
@@ -35,6 +36,13 @@ class HeadPairs {
     for (int64_t i = 0; i < count; ++i)
       steps_[i] = Base<T>::log_e * static_cast<double>(g[i * g_->token]);
     decay_.set(steps_, count);
+  }
+  /// Adds the decays of `count` tokens to `total`, as an exponent of Base.
+  void add_log_decay(int64_t b, int64_t h, int64_t first, int64_t count, T* total) const {
+    const T* const g = g_->at(b, first, h);
+    double sum = 0;
+    for (int64_t i = 0; i < count; ++i) sum += static_cast<double>(g[i * g_->token]);
+    *total += static_cast<T>(Base<T>::log_e * sum);
   }
 
   /// to_i = e^C_i x_i, contiguous rows; `to` may be x.
@@ -64,16 +72,17 @@ class HeadPairs {
   void weights(const T* x, int64_t token, const T* k, int64_t key_token, bool strict, T* A) {
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(x, token, count_, lanes, m_, T{1}, transposed_);
-    pair_weights<T>(count_, lanes, m_, {k, key_token, 1}, transposed_, zeros_, decay_.within(), A);
-    if (strict) clear_diagonal(A, count_);
+    pair_weights<T>(count_, lanes, m_, {k, key_token, 1}, transposed_, zeros_, decay_.within(), A,
+                    ld_);
+    if (strict) clear_diagonal(A, ld_, count_);
   }
   /// The factors of gradients of A that do not depend on the channel.
   const T* within() const { return decay_.within(); }
   /// Adds the gradients of x and k, contiguous rows, through dA, which includes within().
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
                  T* dk) {
-    add_earlier(dA, k, key_token, count_, m_, dx, m_);
-    add_later(dA, x, token, count_, m_, dk, m_);
+    sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, true);
+    sum_later(dA, ld_, x, token, count_, m_, dk, m_, true);
   }
   /// dg_i = Σ_l (end_l + Σ_(t>=i) change_tl), into dg (B, N, H, 1).
   void decay_gradients(double* end, const T* change, int64_t b, int64_t h, int64_t first,
@@ -82,11 +91,13 @@ class HeadPairs {
     T* const p = to.at(b, first, h);
     double sum = 0;
     for (int64_t l = 0; l < m_; ++l) sum += end[l];
-    for (int64_t i = count_ - 1; i >= 0; --i) {
-      for (int64_t l = 0; l < m_; ++l) sum += static_cast<double>(change[i * m_ + l]);
-      T& x = p[i * to.token];
-      x = static_cast<T>(sum) + (dg.beta != 0 ? x : T{0});
-    }
+    simd([&, this, add = dg.beta != 0] {
+      for (int64_t i = count_ - 1; i >= 0; --i) {
+        sum += static_cast<double>(kernels::row_sum(change + i * m_, m_));
+        T& x = p[i * to.token];
+        x = static_cast<T>(sum) + (add ? x : T{0});
+      }
+    });
   }
 
  private:
@@ -98,7 +109,7 @@ class HeadPairs {
   }
 
   std::optional<Heads<const T>> g_;
-  const int64_t m_;
+  const int64_t m_, ld_;
   BlockDecay<T> decay_;
   double* const steps_;
   T *const transposed_, *const zeros_;

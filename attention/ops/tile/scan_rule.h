@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/tile/features.h"
@@ -10,11 +11,27 @@
 
 namespace longhand::attention::tile {
 
+/// The tokens of a block, at most max_scan_block, for which N tokens need the fewest multiply-adds: `pair` of them
+/// for each pair of tokens in a block, and `state` for each token of a block that reads a state and
+/// passes one on. Short sequences are one block, without a state.
+inline int64_t tokens_of_block(int64_t N, int64_t pair, int64_t state, bool initial) {
+  constexpr int64_t least = scan_block, most = max_scan_block;
+  int64_t best = least, fewest = std::numeric_limits<int64_t>::max();
+  for (int64_t n = (N + most - 1) / most; n <= (N + least - 1) / least; ++n) {
+    const int64_t tokens = whole_lanes((N + n - 1) / n), blocks = (N + tokens - 1) / tokens;
+    const int64_t products =
+        pair * (tokens + lane_multiple) / 2 + state * (initial ? blocks : blocks - 1) / blocks;
+    if (products < fewest) best = tokens, fewest = products;
+  }
+  return best;
+}
+
 struct ScanRule {
   FeatureRule features;
   int64_t B, N, H, E;
   bool normalizer, decays, channels;  // decays: has a log_decay; channels: with one value a feature
   int64_t tokens;                     // of a block
+  bool initial;                       // whether the scan begins with a state
   bool query_norm;                    // t of queries includes their norm too
   bool reverse;                       // from the last token to the first
   int64_t blocks, groups, blocks_of_group;
@@ -22,7 +39,7 @@ struct ScanRule {
   /// Every kept_every-th of the states before blocks is saved for the gradients.
   static constexpr int64_t kept_every = 4;
 
-  ScanRule(const FeatureRule& f, const ScanInputs& x, const ScanOptions& options)
+  ScanRule(const FeatureRule& f, const ScanInputs& x, bool initial_, const ScanOptions& options)
       : features(f),
         B(x.v.size(0)),
         N(x.v.size(1)),
@@ -31,7 +48,9 @@ struct ScanRule {
         normalizer(options.normalizer),
         decays(x.log_decay.defined()),
         channels(decays && x.log_decay.rank() == 4),
-        tokens(options.block),
+        tokens(options.block ? options.block
+                             : tokens_of_block(N, 4 * f.m + 3 * E, 7 * f.m * E, initial_)),
+        initial(initial_),
         query_norm(options.query_norm),
         reverse(options.reverse),
         blocks((N + tokens - 1) / tokens) {
@@ -44,6 +63,7 @@ struct ScanRule {
     groups = (blocks + blocks_of_group - 1) / blocks_of_group;
   }
   int64_t heads() const { return B * H; }
+  int64_t lanes() const { return whole_lanes(tokens); }
   int64_t first(int64_t block_) const { return block_ * tokens; }
   int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }
   /// The i-th token of the scan.
@@ -83,7 +103,7 @@ struct ScanGradients {
   Gradient q, k, v, log_decay;
 };
 
-// ---- weights of a block: A (keys, block), A_ji of key j <= query i ------------------------------
+// ---- weights of a block: A (keys, ld), A_ji of key j <= query i ---------------------------------
 // A is zero below its diagonal. Products with it are computed in steps of 16 keys or queries, and
 // omit the steps that are zero.
 inline constexpr int64_t step = lane_multiple;
@@ -91,15 +111,15 @@ inline constexpr int64_t step = lane_multiple;
 /// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).
 template <class T>
 void pair_weights(int64_t count, int64_t lanes, int64_t n, kernels::Strided<T> f, const T* g,
-                  const T* delta, const T* within, T* A) {
+                  const T* delta, const T* within, T* A, int64_t ld) {
   for (int64_t j = 0; j < count; j += step)
     kernels::gemm_tile<T>(std::min(step, count - j), lanes - j, n,
-                          {f.data + j * f.row, f.row, f.col}, g + j, lanes, A + j * (block + 1),
-                          block, false);
+                          {f.data + j * f.row, f.row, f.col}, g + j, lanes, A + j * (ld + 1), ld,
+                          false);
   simd([=] {
     for (int64_t j = 0; j < count; ++j) {
-      T* const a = A + j * block;
-      const T* const w = within + j * block;
+      T* const a = A + j * ld;
+      const T* const w = within + j * ld;
       const int64_t first = j / step * step;
       std::fill_n(a, first, T{0});
       for (int64_t i = first; i < lanes; ++i) a[i] = (a[i] + delta[i]) * w[i];
@@ -107,22 +127,22 @@ void pair_weights(int64_t count, int64_t lanes, int64_t n, kernels::Strided<T> f
   });
 }
 
-/// to_i += Σ_j A_ji row_j over j <= i.
+/// to_i = Σ_j A_ji row_j over j <= i, or with `add` += it.
 template <class T>
-void add_earlier(const T* A, const T* rows, int64_t ld, int64_t count, int64_t n, T* to,
-                 int64_t ldt) {
+void sum_earlier(const T* A, int64_t ld, const T* rows, int64_t token, int64_t count, int64_t n,
+                 T* to, int64_t to_token, bool add) {
   for (int64_t i = 0; i < count; i += step)
-    kernels::gemm_tile<T>(std::min(step, count - i), n, std::min(i + step, count),
-                          {A + i, 1, block}, rows, ld, to + i * ldt, ldt, true);
+    kernels::gemm_tile<T>(std::min(step, count - i), n, std::min(i + step, count), {A + i, 1, ld},
+                          rows, token, to + i * to_token, to_token, add);
 }
 
-/// to_j += Σ_i A_ji row_i over i >= j.
+/// to_j = Σ_i A_ji row_i over i >= j, or with `add` += it.
 template <class T>
-void add_later(const T* A, const T* rows, int64_t ld, int64_t count, int64_t n, T* to,
-               int64_t ldt) {
+void sum_later(const T* A, int64_t ld, const T* rows, int64_t token, int64_t count, int64_t n,
+               T* to, int64_t to_token, bool add) {
   for (int64_t j = 0; j < count; j += step)
-    kernels::gemm_tile<T>(std::min(step, count - j), n, count - j, {A + j * (block + 1), block, 1},
-                          rows + j * ld, ld, to + j * ldt, ldt, true);
+    kernels::gemm_tile<T>(std::min(step, count - j), n, count - j, {A + j * (ld + 1), ld, 1},
+                          rows + j * token, token, to + j * to_token, to_token, add);
 }
 
 /// to_i = rows_i, or with `add` += rows_i.

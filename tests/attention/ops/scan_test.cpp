@@ -68,7 +68,7 @@ TEST_CASE("scan equals the recurrence, with the state before and behind") {
   const ScanState initial = random_state(B, H, m, E, normalizer);
   const ScanState* const start = with_initial ? &initial : nullptr;
   const Recurrent expected = recurrent(q, k, v, g, start, normalizer);
-  for (const int64_t size : {1, 5, 20, 48}) {
+  for (const int64_t size : {0, 1, 5, 20, 48, 128}) {
     INFO("blocks of " << size);
     const ScanResult got = scan({Variable(q), Variable(k), Variable(v), variable(g)}, start,
                                 {.normalizer = normalizer, .block = size});
@@ -92,7 +92,7 @@ TEST_CASE("scan: gradients of every input, through every result") {
   const Decay decay = GENERATE(from_range(all_decays));
   const bool normalizer = GENERATE(false, true);
   // In one block with several steps, in several blocks, and in several groups.
-  const auto [N, size] = GENERATE(table<int64_t, int64_t>({{1, 48}, {21, 48}, {19, 3}, {40, 1}}));
+  const auto [N, size] = GENERATE(table<int64_t, int64_t>({{1, 48}, {21, 48}, {50, 0}, {19, 3}, {40, 1}}));
   const int64_t B = 1, H = 2, m = 3, E = 2;
   INFO("N " << N << " blocks of " << size << " decay " << static_cast<int>(decay) << " normalizer "
             << normalizer);
@@ -265,7 +265,7 @@ TEST_CASE("scan: exponentials of projections, in one group or several, from a st
   const Variable weights = definitions::retention(exp(tq), exp(tk), variable(g));
   const Tensor expected =
       definitions::apply(weights / sum(weights, {3}, true), Variable(v)).value();
-  for (const int64_t size : {1, 5, 48}) {
+  for (const int64_t size : {0, 1, 5, 48, 128}) {
     INFO("N " << N << " projected " << projected << " decays " << decays << " blocks of " << size);
     options.block = size;
     const auto f = [&](const Variables& in) {
@@ -472,7 +472,7 @@ TEST_CASE("scan refuses what does not fit") {
   CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 4})}, nullptr, {.features = {.exponentials = true}}),
                   ShapeError);
   CHECK_THROWS_AS(scan({q, q, v, g({2, 3, 2, 4})}, nullptr, {.reverse = true}), ShapeError);
-  CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.block = 49}), ShapeError);
+  CHECK_THROWS_AS(scan({q, q, v}, nullptr, {.block = 129}), ShapeError);
   const ScanState state = scan({q, q, v}).state, other = scan({q, q, q}).state;
   CHECK_NOTHROW(scan({q, q, v}, &state));
   CHECK_THROWS_AS(scan({q, q, v}, &other), ShapeError);

@@ -1,38 +1,39 @@
-// Blocks of a scan whose state decays by one factor a token and feature: the formulas of
-// head_blocks.h with e^(C_il - C_jl) inside the sum over features l,
+// Blocks of a scan whose features are q and k as they are, rows of memory: the formulas of head_blocks.h,
+// with decays of heads or of channels l,
 //
 //   A_ji = Σ_l q_il k_jl e^(C_il - C_jl)
 //
-// channel_pairs.h says how these stay at most 1.
+// pairs.h and channel_pairs.h say how these stay at most 1.
 #pragma once
 
-#include "longhand/attention/ops/tile/channel_pairs.h"
+#include "longhand/attention/ops/tile/pairs.h"
 
 namespace longhand::attention::tile {
 
-/// The blocks of one head at a time, with the interface of HeadBlocks; q and k are the features.
-template <class T>
-class ChannelBlocks {
+/// The blocks of one head at a time, with the interface of HeadBlocks. Pairs are HeadPairs or
+/// ChannelPairs.
+template <class T, class Pairs>
+class RowBlocks {
  public:
-  ChannelBlocks(const ScanRule& rule, const ScanTensors& x, int, bool gradients, Scratch& scratch)
+  RowBlocks(const ScanRule& rule, const ScanTensors& x, int, bool gradients, Scratch& scratch)
       : rule_(rule),
         q_(x.q),
         k_(x.k),
         v_(x.v),
-        g_(x.log_decay),
         m_(rule.features.m),
-        pairs_(x.log_decay, m_, scratch),
-        total_(scratch.take<double>(m_)),
-        weighed_(scratch.take<T>(block * m_)),
-        transposed_(scratch.take<T>(m_ * std::max(block, rule.E))),
-        A_(scratch.take<T>(block * block)),
-        delta_(scratch.take<T>(block)) {
+        ld_(rule.lanes()),
+        pairs_(rule.decays && !rule.channels ? x.log_decay.unsqueeze(3) : x.log_decay, m_, ld_,
+               scratch),
+        weighed_(scratch.take<T>(ld_ * m_)),
+        transposed_(scratch.take<T>(m_ * rule.E)),
+        A_(scratch.take<T>(ld_ * ld_)),
+        delta_(scratch.take<T>(ld_)) {
     if (!gradients) return;
-    dA_ = scratch.take<T>(block * block);
-    dn_transposed_ = scratch.take<T>(block * rule.E);
-    rows_ = scratch.take<T>(block * rule.E);
-    dq_ = scratch.take<T>(block * m_);
-    dk_ = scratch.take<T>(block * m_);
+    dA_ = scratch.take<T>(ld_ * ld_);
+    dn_transposed_ = scratch.take<T>(ld_ * rule.E);
+    rows_ = scratch.take<T>(ld_ * rule.E);
+    dq_ = scratch.take<T>(ld_ * m_);
+    dk_ = scratch.take<T>(ld_ * m_);
     dg_ = scratch.take<double>(m_);
   }
 
@@ -52,28 +53,25 @@ class ChannelBlocks {
   }
   /// Adds the log decays of a block to `total`, as exponents of Base.
   void add_log_decay(int64_t block_, T* total) const {
-    const T* const g = g_.at(b_, rule_.first(block_), h_);
-    simd([=, this, count = rule_.count(block_)] {
-      std::fill_n(total_, m_, 0.0);
-      for (int64_t i = 0; i < count; ++i)
-        for (int64_t l = 0; l < m_; ++l) total_[l] += static_cast<double>(g[i * g_.token + l]);
-      for (int64_t l = 0; l < m_; ++l) total[l] += static_cast<T>(Base<T>::log_e * total_[l]);
-    });
+    pairs_.add_log_decay(b_, h_, rule_.first(block_), rule_.count(block_), total);
   }
 
   void attend(int, int64_t, const T* S, T* to, int64_t token) {
     const int64_t E = rule_.E;
     weights();
-    pairs_.from_before(queries(), q_.token, weighed_);
-    kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, S, E, to, token, false);
-    add_earlier(A_, v_.at(b_, first_, h_), v_.token, count_, E, to, token);
+    if (S) {
+      pairs_.from_before(queries(), q_.token, weighed_);
+      kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, S, E, to, token, false);
+    }
+    sum_earlier(A_, ld_, v_.at(b_, first_, h_), v_.token, count_, E, to, token, S != nullptr);
     if (!rule_.normalizer) return;
-    simd([=, this, z = S + m_ * E] {
-      for (int64_t i = 0; i < count_; ++i) {
-        T den = kernels::row_dot(weighed_ + i * m_, z, m_);
-        for (int64_t j = 0; j <= i; ++j) den += A_[j * block + i];
-        to[i * token + E] = den;
-      }
+    simd([=, this, den = delta_, lanes = whole_lanes(count_)] {
+      std::fill_n(den, lanes, T{0});
+      for (int64_t j = 0; j < count_; ++j)
+        for (int64_t i = j / step * step; i < lanes; ++i) den[i] += A_[j * ld_ + i];
+      for (int64_t i = 0; i < count_; ++i)
+        to[i * token + E] =
+            den[i] + (S ? kernels::row_dot(weighed_ + i * m_, S + m_ * E, m_) : T{0});
     });
   }
 
@@ -87,23 +85,31 @@ class ChannelBlocks {
     add_block(R, weighed_, dout.at(b_, first_, h_), dout.token, delta_);
   }
 
-  void gradients(int, int64_t, const Heads<const T>& dout, const T* S, T* R, ScanGradients& to) {
+  void gradients(int, int64_t, const Heads<const T>& dout, const T* S, T* R, bool later,
+                 ScanGradients& to) {
     const int64_t E = rule_.E;
     const T *const dn = dout.at(b_, first_, h_), *const values = v_.at(b_, first_, h_);
     load_delta(dout);
-    if (to.v.to.defined()) value_gradients(dn, dout.token, R, to.v);
+    if (to.v.to.defined()) value_gradients(dn, dout.token, later ? R : nullptr, to.v);
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(dn, dout.token, count_, lanes, E, T{1}, dn_transposed_);
     pair_weights<T>(count_, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_,
-                    pairs_.within(), dA_);
-    // Through the states, then through pairs on opposite sides of a cut, then through pairs in a
-    // step.
-    from_state(values, v_.token, R, nullptr, dk_);
-    pairs_.to_last(dk_, m_, dk_);
-    from_state(dn, dout.token, S, delta_, dq_);
-    pairs_.from_before(dq_, m_, dq_);
+                    pairs_.within(), dA_, ld_);
+    // Through the states, then through pairs.
+    if (later) {
+      from_state(values, v_.token, R, nullptr, dk_);
+      pairs_.to_last(dk_, m_, dk_);
+    } else {
+      std::fill_n(dk_, count_ * m_, T{0});
+    }
+    if (S) {
+      from_state(dn, dout.token, S, delta_, dq_);
+      pairs_.from_before(dq_, m_, dq_);
+    } else {
+      std::fill_n(dq_, count_ * m_, T{0});
+    }
     pairs_.gradients(dA_, queries(), q_.token, keys(), k_.token, dq_, dk_);
-    retreat(0, dout, R);
+    if (S) retreat(0, dout, R);
     if (to.log_decay.to.defined()) {
       decay_gradients(to.log_decay);
       end_decay(S, R);
@@ -141,16 +147,18 @@ class ChannelBlocks {
 
   void load_delta(const Heads<const T>& dout) {
     const T* const dn = dout.at(b_, first_, h_);
-    std::fill_n(delta_, block, T{0});
+    std::fill_n(delta_, ld_, T{0});
     if (rule_.normalizer)
       for (int64_t i = 0; i < count_; ++i) delta_[i] = dn[i * dout.token + rule_.E];
   }
   void value_gradients(const T* dn, int64_t token, const T* R, Gradient& dv) {
     const int64_t E = rule_.E;
     weights();
-    pairs_.to_last(keys(), k_.token, weighed_);
-    kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, R, E, rows_, E, false);
-    add_later(A_, dn, token, count_, E, rows_, E);
+    if (R) {
+      pairs_.to_last(keys(), k_.token, weighed_);
+      kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, R, E, rows_, E, false);
+    }
+    sum_later(A_, ld_, dn, token, count_, E, rows_, E, R != nullptr);
     const Heads<T> to(dv.to);
     put_rows(rows_, count_, E, to.at(b_, first_, h_), to.token, dv.beta != 0);
   }
@@ -173,7 +181,8 @@ class ChannelBlocks {
           weighed_[i * m_ + l] =
               q[i * q_.token + l] * dq_[i * m_ + l] - k[i * k_.token + l] * dk_[i * m_ + l];
     });
-    pairs_.decay_gradients(dg_, weighed_, b_, h_, first_, dg);
+    Gradient rows{rule_.channels ? dg.to : dg.to.unsqueeze(3), dg.beta};
+    pairs_.decay_gradients(dg_, weighed_, b_, h_, first_, rows);
   }
   void put(const T* rows, Gradient& dx) const {
     const Heads<T> to(dx.to);
@@ -181,10 +190,9 @@ class ChannelBlocks {
   }
 
   const ScanRule& rule_;
-  const Heads<const T> q_, k_, v_, g_;
-  const int64_t m_;
-  ChannelPairs<T> pairs_;
-  double* const total_;
+  const Heads<const T> q_, k_, v_;
+  const int64_t m_, ld_;  // ld: the row length of A
+  Pairs pairs_;
   T *const weighed_, *const transposed_, *const A_, *const delta_;
   T *dA_ = nullptr, *dn_transposed_ = nullptr, *rows_ = nullptr, *dq_ = nullptr, *dk_ = nullptr;
   double* dg_ = nullptr;
