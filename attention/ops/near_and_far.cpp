@@ -47,7 +47,9 @@ struct PartWeights {
       to[p] = normalisers[p] != 0 ? std::exp(logs[p] - top) : T{0};
       sum += to[p] * normalisers[p];
     }
-    for (int64_t p = 0; p < count; ++p) to[p] = sum == 0 ? T{0} : to[p] / sum;
+    // Those of parts left out are 0 also where others are NaN: their sums may not exist.
+    for (int64_t p = 0; p < count; ++p)
+      to[p] = normalisers[p] == 0 || sum == 0 ? T{0} : to[p] / sum;
   }
 };
 
