@@ -50,12 +50,6 @@ constexpr double slack = 40;
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-// e^-|d|, within the precision of T: the factor of a sum that is relative to another exponent.
-template <class T>
-double decay(double d) {
-  return static_cast<double>(math::exp(static_cast<T>(std::max(-std::abs(d), -1e3))));
-}
-
 // Σ e^t v and Σ e^t of some channels, relative to e^most.
 struct Sums {
   double most[lanes], value[lanes], total[lanes];
@@ -69,7 +63,7 @@ struct Sums {
   void add(const T* t, const T* v, int64_t n) {
 #pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) {
-      const double x = static_cast<double>(t[c]), e = decay<T>(x - most[c]),
+      const double x = static_cast<double>(t[c]), e = math::exp(-std::abs(x - most[c])),
                    a = static_cast<double>(v[c]);
       value[c] = x > most[c] ? value[c] * e + a : value[c] + e * a;
       total[c] = x > most[c] ? total[c] * e + 1 : total[c] + e;
@@ -82,20 +76,17 @@ struct Sums {
 #pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) {
       const double x = static_cast<double>(bias) + static_cast<double>(key[c]), d = x - most[c];
-      const double e = decay<T>(d);
+      const auto e = static_cast<double>(math::exp(static_cast<T>(std::max(-std::abs(d), -1e3))));
       const double own = d > 0 ? e : 1, others = d > 0 ? 1 : e;
       value[c] = value[c] * own + static_cast<double>(values[c]) * others;
       total[c] = total[c] * own + static_cast<double>(totals[c]) * others;
       most[c] = std::max(x, most[c]);
     }
   }
-  template <class T>
-  void join(const Sums& other, int64_t n) {
-#pragma GCC ivdep
+  void add(const Sums& other, int64_t n) {
     for (int64_t c = 0; c < n; ++c) {
-      const double d = other.most[c] - most[c], e = decay<T>(d),
-                   x = std::max(most[c], other.most[c]), own = d > 0 ? e : 1,
-                   others = d > 0 ? 1 : e;
+      const double x = std::max(most[c], other.most[c]), own = math::exp(most[c] - x),
+                   others = math::exp(other.most[c] - x);
       value[c] = value[c] * own + other.value[c] * others;
       total[c] = total[c] * own + other.total[c] * others;
       most[c] = x;
@@ -167,7 +158,7 @@ void add_window(const T* k, const T* v, const T* w, int64_t begin, int64_t end, 
       window.total[c] += static_cast<double>(total[c]);
     }
   }
-  sums.join<T>(window, n);
+  sums.add(window, n);
 }
 
 // The operands of the gradients: k, v, y, L and dy at a token and channel.
@@ -357,7 +348,7 @@ void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64
         if (after.empty())
           of[i - first] = before;
         else
-          of[i - first].template join<T>(before, channels);
+          of[i - first].add(before, channels);
       }
     });
     if (z.window) add_windows(k, v, w, z, n, channels, *tile, sums.data());
@@ -385,7 +376,7 @@ struct BackSums {
     const T *const L = query.L, *const dy_of = query.dy, *const y = query.y;
 #pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) {
-      const double x = static_cast<double>(L[c]), e = decay<T>(x - least[c]),
+      const double x = static_cast<double>(L[c]), e = math::exp(-std::abs(x - least[c])),
                    a = static_cast<double>(dy_of[c]), b = a * static_cast<double>(y[c]);
       dy[c] = x < least[c] ? dy[c] * e + a : dy[c] + e * a;
       dyy[c] = x < least[c] ? dyy[c] * e + b : dyy[c] + e * b;
@@ -396,7 +387,7 @@ struct BackSums {
   template <class T>
   void give(const T* k, const T* v, int64_t n, double* dk, double* dv) const {
     for (int64_t c = 0; c < n; ++c) {
-      const double e = decay<T>(std::min(static_cast<double>(k[c]) - least[c], 0.0));
+      const double e = math::exp(static_cast<double>(k[c]) - least[c]);
       dv[c] += e * dy[c];
       dk[c] += e * (static_cast<double>(v[c]) * dy[c] - dyy[c]);
     }

@@ -20,18 +20,11 @@ int64_t Hash::operator()(const T* x, int64_t h, int64_t r, std::vector<double>& 
   double* const y = products.data();
   const double* const R = columns_.data<double>() + (h * rounds() + r) * D * half;
   simd([=] {
-    constexpr int64_t together = 16;  // sums in registers
-    const int64_t whole = half - half % together;
-    for (int64_t first = 0; first < whole; first += together) {
-      double sum[together] = {};
-      for (int64_t d = 0; d < D; ++d)
-        for (int64_t l = 0; l < together; ++l)
-          sum[l] += R[d * half + first + l] * static_cast<double>(x[d]);
-      std::copy_n(sum, together, y + first);
-    }
-    for (int64_t l = whole; l < half; ++l) {
-      y[l] = 0;
-      for (int64_t d = 0; d < D; ++d) y[l] += R[d * half + l] * static_cast<double>(x[d]);
+    std::fill_n(y, half, 0.0);
+    for (int64_t d = 0; d < D; ++d) {
+      const auto value = static_cast<double>(x[d]);
+#pragma GCC ivdep
+      for (int64_t l = 0; l < half; ++l) y[l] += R[d * half + l] * value;
     }
   });
   double largest = -1;
