@@ -5,6 +5,7 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
+#include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
@@ -12,11 +13,12 @@
 namespace longhand::attention {
 namespace {
 
-// Writes the weights of the mean of each cluster: `count` rows of `tokens` weights. The row of an
-// empty cluster is unchanged.
+// Writes the weights of the mean of each cluster: `count` rows of `tokens` weights, or none if that is
+// null. The row of an empty cluster is unchanged.
 template <class T>
 void weigh_clusters(const std::vector<int64_t>& members, int64_t count, int64_t tokens,
                     T* weights) {
+  if (!weights) return;
   std::vector<int64_t> sizes(count, 0);
   for (const int64_t c : members) ++sizes[c];
   for (int64_t c = 0; c < count; ++c)
@@ -51,32 +53,31 @@ std::vector<int64_t> cluster_head(const T* x, int64_t step, int64_t n, int64_t D
   for (int64_t c = 0; c < count; ++c)
     std::fill(members.begin() + begin[c], members.begin() + begin[c + 1], c);
   weigh_clusters(members, count, tokens, weights);
-  std::vector<T> means(count * D);
+  constexpr int64_t together = 64;  // tokens
+  std::vector<T> means(count * D), near(together * count);
   for (int64_t round = 0; round < steps; ++round) {
     update_means(members, x, step, count, D, means);
+    // |x - c|² = |x|² - 2 (x·c - |c|²/2): the nearest mean has the largest x·c - |c|²/2.
+    std::vector<T> columns(D * count), halves(count);
+    kernels::transpose_into<T>(count, D, means.data(), D, T{1}, columns.data(), count, false);
     simd([&] {
-      for (int64_t j = 0; j < n; ++j) {
-        const T* const token = x + j * step;
-        T nearest = std::numeric_limits<T>::infinity();
-        for (int64_t first = 0; first < count; first += kernels::rows_together) {
-          const int64_t some = std::min(kernels::rows_together, count - first);
-          const T* const centre = means.data() + first * D;
-          T distances[kernels::rows_together];
-          kernels::lane_sums<T>(
-              some, D,
-              [=](int64_t r, int64_t d) {
-                const T apart = token[d] - centre[r * D + d];
-                return apart * apart;
-              },
-              distances);
-          for (int64_t r = 0; r < some; ++r) {
-            if (!(distances[r] < nearest)) continue;
-            nearest = distances[r];
-            next[j] = first + r;
-          }
-        }
-      }
+      for (int64_t c = 0; c < count; ++c)
+        halves[c] = kernels::row_sum_of_squares(means.data() + c * D, D) / 2;
     });
+    for (int64_t first = 0; first < n; first += together) {
+      const int64_t some = std::min(together, n - first);
+      kernels::gemm_tile<T>(some, count, D, {x + first * step, step, 1}, columns.data(), count,
+                            near.data(), count, false);
+      simd([&] {
+        for (int64_t j = 0; j < some; ++j) {
+          T* const row = near.data() + j * count;
+          for (int64_t c = 0; c < count; ++c) row[c] -= halves[c];
+          const T largest = kernels::row_max(row, count);
+          const int64_t nearest = std::find(row, row + count, largest) - row;
+          next[first + j] = nearest < count ? nearest : 0;  // of NaN any
+        }
+      });
+    }
     if (next == members) break;
     members = next;
     weigh_clusters(members, count, tokens, weights);
@@ -129,10 +130,11 @@ Variable segment_means(const Variable& x, const std::vector<int32_t>& lengths,
 }
 
 Clusters cluster(const Tensor& x, const std::vector<int32_t>& lengths,
-                 const std::vector<int32_t>& counts, int64_t m, int64_t steps) {
+                 const std::vector<int32_t>& counts, int64_t m, int64_t steps, bool with_means) {
   const int64_t B = x.size(0), N = x.size(1), H = x.size(2), D = x.size(3);
   const Tensor dense = x.contiguous();
-  Clusters out{Tensor::zeros({B, H, m, N}, x.dtype()), Tensor::zeros({B, H, N}, DType::i32)};
+  Clusters out{with_means ? Tensor::zeros({B, H, m, N}, x.dtype()) : Tensor(),
+               Tensor::zeros({B, H, N}, DType::i32)};
   dispatch_float(x.dtype(), [&]<class T>() {
     parallel_for(B * H, 1, [&](int64_t first, int64_t end) {
       for (int64_t i = first; i < end; ++i) {
@@ -140,7 +142,7 @@ Clusters cluster(const Tensor& x, const std::vector<int32_t>& lengths,
         const std::vector<int64_t> members =
             cluster_head(dense.data<T>() + i / H * N * H * D + i % H * D, H * D,
                          static_cast<int64_t>(lengths[b]), D, counts[b], steps, N,
-                         out.means.data<T>() + i * m * N);
+                         with_means ? out.means.data<T>() + i * m * N : nullptr);
         std::copy(members.begin(), members.end(), out.members.data<int32_t>() + i * N);
       }
     });

@@ -27,11 +27,12 @@ Tensor segment_weights(const std::vector<int32_t>& lengths, const std::vector<in
 /// Clusters the first lengths[b] tokens of x (B, N, H, D), for each head, into counts[b] clusters by
 /// `steps` of Lloyd's algorithm (1982) from the segments.
 struct Clusters {
-  Tensor
-      means;  // (B, H, m, N): the weights of the mean of each cluster; an empty one keeps its last
+  /// (B, H, m, N): the weights of the mean of each cluster; an empty one keeps its last. Undefined unless
+  /// with_means.
+  Tensor means;
   Tensor members;  // (B, H, N) i32: the cluster of each token; 0 from lengths[b] on
 };
 Clusters cluster(const Tensor& x, const std::vector<int32_t>& lengths,
-                 const std::vector<int32_t>& counts, int64_t m, int64_t steps);
+                 const std::vector<int32_t>& counts, int64_t m, int64_t steps, bool with_means);
 
 }  // namespace longhand::attention

@@ -6,12 +6,16 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <complex>
 #include <map>
+#include <memory>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops/pointwise.h"
+#include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 
@@ -31,14 +35,61 @@ struct Complex {
 // cos and sin of 2π k / n for k < n / 2.
 struct Table {
   std::vector<double> cos, sin;
-  explicit Table(int64_t n) {
-    for (int64_t k = 0; k < std::max<int64_t>(n / 2, 1); ++k) {
-      const double angle = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n);
-      cos.push_back(std::cos(angle));
-      sin.push_back(std::sin(angle));
-    }
+  explicit Table(int64_t n) : cos(static_cast<size_t>(std::max<int64_t>(n / 2, 1))), sin(cos) {
+    parallel_for(std::ssize(cos), 1 << 10, [&](int64_t begin, int64_t end) {
+      for (auto k = static_cast<size_t>(begin); k < static_cast<size_t>(end); ++k) {
+        const double angle = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n);
+        cos[k] = std::cos(angle);
+        sin[k] = std::sin(angle);
+      }
+    });
   }
 };
+
+// (a, b) = (a + w b, a - w b)
+template <class T>
+[[gnu::always_inline]] inline void butterfly(std::complex<T> w, T& ar, T& ai, T& br, T& bi) {
+  const T r = br * w.real() - bi * w.imag(), i = br * w.imag() + bi * w.real();
+  br = ar - r;
+  bi = ai - i;
+  ar += r;
+  ai += i;
+}
+
+// The stage that joins transforms of `half` numbers to those of 2 half, for `count` numbers; if
+// 4 half <= count, also the next one, in the same pass over memory. The table is of n.
+template <class T>
+void stages(T* re, T* im, int64_t count, int64_t half, int64_t n, const Table& table, int sign) {
+  const auto root = [&](int64_t k) -> std::complex<T> {
+    const auto at = static_cast<size_t>(k);
+    return {static_cast<T>(table.cos[at]), static_cast<T>(sign * table.sin[at])};
+  };
+  const bool two = 4 * half <= count;
+  const int64_t size = (two ? 4 : 2) * half, step = half * lanes;
+  for (int64_t k = 0; k < half; ++k) {
+    const int64_t at = k * (n / (2 * half));
+    const std::complex<T> w = root(at), even = root(two ? at / 2 : 0),
+                          odd = root(two ? at / 2 + n / 4 : 0);
+    for (int64_t first = k; first < count; first += size) {
+      T *const r = re + first * lanes, *const i = im + first * lanes;
+      if (!two)
+#pragma GCC ivdep
+        for (int64_t l = 0; l < lanes; ++l) butterfly(w, r[l], i[l], r[step + l], i[step + l]);
+      else
+#pragma GCC ivdep
+        for (int64_t l = 0; l < lanes; ++l) {
+          T ar = r[l], br = r[step + l], cr = r[2 * step + l], dr = r[3 * step + l];
+          T ai = i[l], bi = i[step + l], ci = i[2 * step + l], di = i[3 * step + l];
+          butterfly(w, ar, ai, br, bi);
+          butterfly(w, cr, ci, dr, di);
+          butterfly(even, ar, ai, cr, ci);
+          butterfly(odd, br, bi, dr, di);
+          r[l] = ar, r[step + l] = br, r[2 * step + l] = cr, r[3 * step + l] = dr;
+          i[l] = ai, i[step + l] = bi, i[2 * step + l] = ci, i[3 * step + l] = di;
+        }
+    }
+  }
+}
 
 // x_k = Σ_j x_j e^(-2πi jk / n) in place, n a power of 2; with sign = 1, e^(+2πi jk / n).
 template <class T>
@@ -52,23 +103,14 @@ void transform_power(T* re, T* im, int64_t n, const Table& table, int sign) {
       std::swap_ranges(im + i * lanes, im + (i + 1) * lanes, im + j * lanes);
     }
   }
-  for (int64_t half = 1; half < n; half *= 2)
-    for (int64_t k = 0; k < half; ++k) {
-      const auto at = static_cast<size_t>(k * (n / (2 * half)));
-      const T c = static_cast<T>(table.cos[at]), s = static_cast<T>(sign * table.sin[at]);
-      for (int64_t first = k; first < n; first += 2 * half) {
-        T *const ar = re + first * lanes, *const ai = im + first * lanes,
-                 *const br = ar + half * lanes, *const bi = ai + half * lanes;
-#pragma GCC ivdep
-        for (int64_t l = 0; l < lanes; ++l) {
-          const T r = br[l] * c - bi[l] * s, i = br[l] * s + bi[l] * c;
-          br[l] = ar[l] - r;
-          bi[l] = ai[l] - i;
-          ar[l] += r;
-          ai[l] += i;
-        }
-      }
-    }
+  // Blocks that fit into the L1 cache are transformed first; then two stages at a time pass over all.
+  constexpr int64_t cached = 256;
+  const int64_t block = std::min(n, cached);
+  for (int64_t first = 0; first < n; first += block)
+    for (int64_t half = 1; half < block; half *= half * 4 <= block ? 4 : 2)
+      stages(re + first * lanes, im + first * lanes, block, half, n, table, sign);
+  for (int64_t half = block; half < n; half *= half * 4 <= n ? 4 : 2)
+    stages(re, im, n, half, n, table, sign);
 }
 
 // Transforms of one length.
@@ -155,38 +197,26 @@ void mix(const T* x, int64_t n, int64_t C, double scale, const Plan<T>& along,
     Complex<T> work(across.size());
     for (int64_t first = begin * lanes; first < std::min(n, end * lanes); first += lanes) {
       const int64_t count = std::min(lanes, n - first);
-      for (int64_t c = 0; c < C; ++c)
-        for (int64_t l = 0; l < lanes; ++l) {
-          const auto at = static_cast<size_t>(c * lanes + l);
-          work.re[at] = l < count ? x[(first + l) * C + c] : T{0};
-          work.im[at] = 0;
-        }
+      std::fill(work.im.begin(), work.im.end(), T{0});
+      if (count < lanes) std::fill(work.re.begin(), work.re.end(), T{0});
+      kernels::transpose_into<T>(count, C, x + first * C, C, T{1}, work.re.data(), lanes, false);
       across.apply(work.re.data(), work.im.data());
-      for (int64_t l = 0; l < count; ++l)
-        for (int64_t c = 0; c < C; ++c) {
-          const auto from = static_cast<size_t>(c * lanes + l),
-                     to = static_cast<size_t>((first + l) * C + c);
-          re[to] = work.re[from];
-          im[to] = work.im[from];
-        }
+      for (const auto& [from, to] : {std::pair{&work.re, re}, std::pair{&work.im, im}})
+        kernels::transpose_into<T>(C, count, from->data(), lanes, T{1}, to + first * C, C, false);
     }
   });
   parallel_for((C + lanes - 1) / lanes, 1, [&](int64_t begin, int64_t end) {
     Complex<T> work(along.size());
     for (int64_t first = begin * lanes; first < std::min(C, end * lanes); first += lanes) {
       const int64_t count = std::min(lanes, C - first);
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t l = 0; l < lanes; ++l) {
-          const auto from = static_cast<size_t>(i * C + first + l),
-                     to = static_cast<size_t>(i * lanes + l);
-          work.re[to] = l < count ? re[from] : T{0};
-          work.im[to] = l < count ? im[from] : T{0};
-        }
+      for (const auto& [from, to] : {std::pair{re, &work.re}, std::pair{im, &work.im}})
+        for (int64_t i = 0; i < n; ++i)  // lanes from `count` on hold any numbers
+          std::copy_n(from + i * C + first, count, to->data() + i * lanes);
       along.apply(work.re.data(), work.im.data());
-      for (int64_t i = 0; i < n; ++i)
-        for (int64_t l = 0; l < count; ++l)
-          y[i * C + first + l] =
-              static_cast<T>(scale) * work.re[static_cast<size_t>(i * lanes + l)];
+      simd([=, factor = static_cast<T>(scale), from = work.re.data()] {
+        for (int64_t i = 0; i < n; ++i)
+          for (int64_t l = 0; l < count; ++l) y[i * C + first + l] = factor * from[i * lanes + l];
+      });
     }
   });
 }
@@ -198,16 +228,22 @@ Tensor mixed(const Tensor& x, const std::vector<int32_t>& lengths, bool ortho) {
   Tensor out = Tensor::zeros(x.shape(), x.dtype());
   dispatch_float(x.dtype(), [&]<class T>() {
     const Plan<T> across(C);
-    std::map<int64_t, Plan<T>> along;
+    std::map<int64_t, std::unique_ptr<Plan<T>>> along;
     for (const int32_t n : lengths)
-      if (n > 0) along.try_emplace(n, n);
+      if (n > 0) along[n];
+    std::vector<std::pair<const int64_t, std::unique_ptr<Plan<T>>>*> plans;
+    for (auto& plan : along) plans.push_back(&plan);
+    parallel_for(std::ssize(plans), 1, [&](int64_t begin, int64_t end) {
+      for (auto p = static_cast<size_t>(begin); p < static_cast<size_t>(end); ++p)
+        plans[p]->second = std::make_unique<Plan<T>>(plans[p]->first);
+    });
     T* const to = out.data<T>();
     parallel_for(B, 1, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         const int64_t n = lengths[static_cast<size_t>(b)];
         if (n == 0) continue;
         const double scale = ortho ? 1 / std::sqrt(static_cast<double>(n * C)) : 1;
-        mix(in.data<T>() + b * N * C, n, C, scale, along.at(n), across, to + b * N * C);
+        mix(in.data<T>() + b * N * C, n, C, scale, *along.at(n), across, to + b * N * C);
       }
     });
   });

@@ -1,6 +1,8 @@
 #include "longhand/attention/ops/highest.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <limits>
 
 #include "longhand/core/kernels/gemm_tile.h"
@@ -9,55 +11,95 @@
 
 namespace longhand::attention {
 
+static_assert(std::endian::native == std::endian::little);  // Highest::add()
+
 template <class T>
 void Highest<T>::clear() {
   bound_ = -std::numeric_limits<T>::infinity();
-  entries_.clear();
+  scores_.clear();
+  indices_.clear();
 }
 
 // Most scores of a long row are below the bound, and are only compared with it. A score equal to the
 // bound is not needed either: `count` scores with smaller indices are at least as high.
 template <class T>
 void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
-  constexpr int64_t together = 32;
-  const auto most = static_cast<size_t>(2 * count_ + 2 * together);
+  constexpr int64_t together = 128, word = sizeof(uint64_t);
+  const int64_t most = 2 * count_ + 64;
+  alignas(64) uint8_t above[together];
   for (int64_t begin = 0; begin < n; begin += together) {
     const int64_t size = std::min(together, n - begin);
     const T* const block = scores + begin;
-    int32_t above = 0;
-    simd([&above, block, size, bound = bound_] {
-      for (int64_t j = 0; j < size; ++j) above += block[j] > bound;
+    if (size < together) std::fill_n(above, together, uint8_t{0});
+    simd([=, to = above, bound = bound_] {
+      for (int64_t j = 0; j < size; ++j) to[j] = block[j] > bound;
     });
-    if (above == 0) continue;
-    size_t used = entries_.size();
-    entries_.resize(used + static_cast<size_t>(size));
-    for (int64_t j = 0; j < size; ++j) {  // without branches, which could not be predicted
-      entries_[used] = {block[j], static_cast<int32_t>(first + begin + j)};
-      used += block[j] > bound_;
+    for (int64_t w = 0; w < size; w += word) {
+      uint64_t bytes;
+      std::memcpy(&bytes, above + w, word);
+      for (; bytes; bytes &= bytes - 1) {  // the lowest byte that is not 0
+        const int64_t j = w + (std::countr_zero(bytes) >> 3);
+        if (!(block[j] > bound_)) continue;
+        scores_.push_back(block[j]);
+        indices_.push_back(static_cast<int32_t>(first + begin + j));
+        if (static_cast<int64_t>(scores_.size()) >= most) reduce();
+      }
     }
-    entries_.resize(used);
-    if (used >= most) reduce();
   }
 }
 
-// Omits all entries but the highest.
+// Omits all entries but the highest, and keeps the order of the others. The bits of floats compare as
+// integers, except that the order of negative ones is reversed; so the bits of the count-th highest
+// score are found one after the other, by counting.
 template <class T>
 void Highest<T>::reduce() {
-  if (static_cast<int64_t>(entries_.size()) <= count_) return;
-  const auto last = entries_.begin() + (count_ - 1);
-  std::nth_element(entries_.begin(), last, entries_.end(), [](const Entry& a, const Entry& b) {
-    return a.score > b.score || (a.score == b.score && a.index < b.index);
+  const auto n = static_cast<int64_t>(scores_.size());
+  if (n <= count_) return;
+  bits_.resize(scores_.size());
+  simd([this, n, scores = scores_.data(), indices = indices_.data(), bits = bits_.data()] {
+    constexpr Bits magnitude = std::numeric_limits<Bits>::max();
+    for (int64_t j = 0; j < n; ++j) {
+      const auto x = std::bit_cast<Bits>(scores[j] + T{0});  // -0 as 0
+      bits[j] = x ^ (x >> std::numeric_limits<Bits>::digits & magnitude);
+    }
+    const auto number = [=](Bits least) {
+      Bits found = 0;
+      for (int64_t j = 0; j < n; ++j) found += bits[j] >= least;
+      return static_cast<int64_t>(found);
+    };
+    Bits least = std::numeric_limits<Bits>::min();
+    int64_t at_least = n;
+    for (Bits bit = least; bit != 0 && at_least > count_;
+         bit = static_cast<Bits>(static_cast<std::make_unsigned_t<Bits>>(bit) >> 1)) {
+      const Bits higher = least ^ bit;
+      const int64_t found = number(higher);
+      if (found < count_) continue;
+      least = higher;
+      at_least = found;
+    }
+    // Of those equal to the count-th highest as many as there is room for.
+    const int64_t room = least == magnitude ? count_ : count_ - number(least + 1);
+    int64_t kept = 0, equal = 0;
+    T lowest = std::numeric_limits<T>::infinity();
+    for (int64_t j = 0; j < n; ++j) {
+      const bool tie = bits[j] == least, keep = (bits[j] > least) | (tie & (equal < room));
+      const T score = scores[j];
+      equal += tie;
+      lowest = keep && score < lowest ? score : lowest;
+      scores[kept] = score;  // without branches, which could not be predicted
+      indices[kept] = indices[j];
+      kept += keep;
+    }
+    bound_ = lowest;
   });
-  bound_ = last->score;
-  entries_.resize(static_cast<size_t>(count_));
+  scores_.resize(static_cast<size_t>(count_));
+  indices_.resize(static_cast<size_t>(count_));
 }
 
 template <class T>
 void Highest<T>::append_to(std::vector<int32_t>& to) {
   reduce();
-  const auto begin = static_cast<int64_t>(to.size());
-  for (const Entry& entry : entries_) to.push_back(entry.index);
-  std::sort(to.begin() + begin, to.end());
+  to.insert(to.end(), indices_.begin(), indices_.end());
 }
 
 template class Highest<float>;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "longhand/core/tensor.h"
@@ -23,15 +24,15 @@ class Highest {
   void append_to(std::vector<int32_t>& to);
 
  private:
-  struct Entry {
-    T score;
-    int32_t index;
-  };
+  using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   void reduce();
 
   int64_t count_;
-  T bound_;                     // the count-th highest score when entries were last reduced
-  std::vector<Entry> entries_;  // contains the highest so far
+  T bound_;  // the count-th highest score when the entries were last reduced
+  // The entries, which contain the highest so far, in the order of their indices.
+  std::vector<T> scores_;
+  std::vector<int32_t> indices_;
+  std::vector<Bits> bits_;
 };
 
 /// What highest_keys() selects from: the scores scale q_i·k_j + bias_ij of keys j <= i if causal, otherwise

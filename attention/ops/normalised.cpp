@@ -6,24 +6,29 @@
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/dry_run.h"
+#include "longhand/core/parallel.h"
 
 namespace longhand::attention {
 namespace {
+
+constexpr int64_t grain = 1 << 14;  // numbers of a task
 
 // (B, N, H, 1) u8: 1 where f holds for the normaliser of sums (B, N, H, D + 1); undefined if none.
 template <class F>
 Tensor where_normaliser(const Tensor& sums, F f) {
   const Tensor den = sums.slice(3, -1, sums.size(3)).contiguous();
   Tensor out = Tensor::empty(den.shape(), DType::u8);
-  bool any = false;
-  if (is_dry()) return {};
+  int64_t found = 0;
   dispatch_float(den.dtype(), [&]<class T>() {
     const T* const d = den.data<T>();
     uint8_t* const o = out.data<uint8_t>();
-    for (int64_t i = 0; i < den.numel(); ++i) any |= o[i] = f(d[i]);
+    found = parallel_sum<int64_t>(den.numel(), grain, [=](int64_t begin, int64_t end) {
+      int64_t n = 0;
+      for (int64_t i = begin; i < end; ++i) n += o[i] = f(d[i]);
+      return n;
+    });
   });
-  return any ? out : Tensor();
+  return found ? out : Tensor();
 }
 
 }  // namespace
@@ -53,11 +58,12 @@ int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths
   int64_t count = 0;
   for (int64_t b = 0; b < normalisers.size(0); ++b) {
     const Tensor dens = normalisers.select(0, b).slice(0, 0, real[b]).contiguous();
-    if (is_dry()) continue;
     dispatch_float(dens.dtype(), [&]<class T>() {
-      const T* const d = dens.data<T>();
-      count += std::count_if(d, d + dens.numel(),
-                             [least = guard.reliable<T>()](T den) { return den < least; });
+      count += parallel_sum<int64_t>(
+          dens.numel(), grain,
+          [d = dens.data<T>(), least = guard.reliable<T>()](int64_t begin, int64_t end) {
+            return std::count_if(d + begin, d + end, [=](T den) { return den < least; });
+          });
     });
   }
   return count;
@@ -66,11 +72,13 @@ int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths
 Tensor running_max(const Tensor& x) {
   Tensor out = x.contiguous().clone();
   const int64_t N = x.size(1), H = x.size(2);
-  if (is_dry()) return out;
   dispatch_float(x.dtype(), [&]<class T>() {
-    T* p = out.data<T>();
-    for (int64_t b = 0; b < x.size(0); ++b, p += N * H)
-      for (int64_t i = H; i < N * H; ++i) p[i] = std::max(p[i], p[i - H]);
+    parallel_for(x.size(0), 1, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        T* const p = out.data<T>() + b * N * H;
+        for (int64_t i = H; i < N * H; ++i) p[i] = std::max(p[i], p[i - H]);
+      }
+    });
   });
   return out;
 }

@@ -62,8 +62,8 @@ using namespace tile;
 
 // Multiples of 16 lanes and 6 (12) rows. S takes half of the L1 cache, 18 KiB in f32.
 constexpr int64_t query_block = 48, key_block = 96;  // maximum tokens of a block
-// Maximum number of blocks of queries that share keys. In the backward pass each block keeps three
-// times as much data in the L2 cache.
+// Maximum number of whole blocks of queries that share keys. In the backward pass each block keeps
+// three times as much data in the L2 cache.
 constexpr int64_t forward_blocks = 8, backward_blocks = 4;
 constexpr int64_t task_flops = int64_t{1} << 23;  // about 80 µs
 // Blocks of keys that are summed directly in f32; longer sums are sums of such partial sums.
@@ -77,13 +77,17 @@ Range common(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.
 
 struct Sizes {
   int64_t B, N, M, H, Hkv, D;
-  int64_t span;  // queries that a pattern treats alike: its block; without a pattern N
+  int64_t span;  // queries of a block of a pattern or of a narrow window, otherwise N
   int64_t blocks_of_span() const { return (span + query_block - 1) / query_block; }
   int64_t query_blocks() const { return (N + span - 1) / span * blocks_of_span(); }
   // Queries of a block, as even as the lanes allow: 64 queries are two blocks of 32.
   int64_t block_queries() const {
     const int64_t even = (span + blocks_of_span() - 1) / blocks_of_span();
     return whole_lanes(even);
+  }
+  // As many of these blocks as have the queries of `whole` blocks.
+  int64_t blocks_of(int64_t whole) const {
+    return std::max<int64_t>(whole, whole * query_block / block_queries());
   }
   Range queries(int64_t block) const {
     const int64_t begin = block / blocks_of_span() * span,
@@ -254,7 +258,7 @@ class ScoreTile {
     if (count % 2) std::fill_n(s_ + count * lanes, lanes, -infinity<T>);
     const bool edge = keys.begin < all_.begin || keys.end > all_.end;
     if (edge || slope_ != 0 || key_bias_)
-      simd([&, s = s_, position = position_, from = from_, to = to_, slope = slope_,
+      simd([&, all = all_, s = s_, position = position_, from = from_, to = to_, slope = slope_,
             of_query = of_query_, key_bias = key_bias_, origin = origin_] {
         for (int64_t n = 0; n < count; ++n) {
           T* const row = s + n * lanes;
@@ -266,7 +270,7 @@ class ScoreTile {
             for_lanes(lanes, [=](int64_t i) { row[i] += of_query[i] + of_key; });
           }
           const int32_t j = static_cast<int32_t>(keys.begin + n);
-          if (edge)
+          if (j < all.begin || j >= all.end)
             for_lanes(lanes, [=](int64_t i) {
               row[i] = j >= from[i] && j < to[i] ? row[i] : -infinity<T>;
             });
@@ -582,7 +586,8 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   const Heads<T> ho(out);
   const int64_t blocks = z.query_blocks(), D = z.D;
   // Enough tasks for many threads take precedence over sharing.
-  const int64_t together = std::clamp<int64_t>(z.B * z.H * blocks / 64, 1, forward_blocks);
+  const int64_t together =
+      std::clamp<int64_t>(z.B * z.H * blocks / 64, 1, z.blocks_of(forward_blocks));
   const int64_t tasks_of_head = (blocks + together - 1) / together;
   const int64_t grain = std::max<int64_t>(
       1, task_flops / (4 * std::min(z.N, together * query_block) * rule.keys_of_query * D));
@@ -631,7 +636,7 @@ struct Groups {
     copies = std::clamp<int64_t>(parts(tasks, heads * keys), 1,
                                  std::max<int64_t>(1, copy_bytes / bytes));
     copies = std::min(copies, std::max<int64_t>(1, indices / keys));
-    together = std::clamp<int64_t>(indices / (keys * copies), 1, backward_blocks);
+    together = std::clamp<int64_t>(indices / (keys * copies), 1, z.blocks_of(backward_blocks));
     units = parts(indices, together);
     queries = std::min(keys, parts(units, copies));
     keys = std::min(keys, queries);
@@ -904,7 +909,11 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                     "softmax_attention: expected one float dtype, got q ", q.dtype(), ", k ",
                     k.dtype(), ", v ", v.dtype());
   const BlockPattern* const pattern = options.pattern.get();
-  const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], pattern ? pattern->block : qs[1]};
+  // Small blocks of queries see few keys outside of their windows.
+  constexpr int64_t narrow = 32;
+  const bool is_narrow = options.window > 0 && options.window < 8 * narrow;
+  const int64_t span = pattern ? pattern->block : is_narrow ? narrow : qs[1];
+  const Sizes z{qs[0], qs[1], ks[1], qs[2], ks[2], qs[3], span};
   if (pattern) check_pattern(*pattern, z, options.dropout.p > 0);
   std::vector<int32_t> key_lengths = lengths_or("softmax_attention: key_lengths",
                                                 options.key_lengths, z.B, z.M),

@@ -17,6 +17,7 @@
 #include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/ops/cluster_means.h"
 #include "longhand/attention/ops/highest.h"
 #include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/softmax_attention.h"
@@ -60,10 +61,10 @@ class Clustered final : public Variant {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double C = std::min(static_cast<double>(options_.clusters), N),
                  k = std::min(static_cast<double>(options_.topk), M),
-                 clustering = static_cast<double>(options_.kmeans_steps) * 3 * N * C * D;
-    return H * Work{{clustering + 2 * N * C * D + 4 * C * M * D + 4 * N * k * D, C * M + N * k},
-                    {2 * N * C * D + 10 * C * M * D + 10 * N * k * D, N * k},
-                    bytes * (N * C + (k > 0 ? 3 * C * M : C * D))};
+                 clustering = static_cast<double>(options_.kmeans_steps) * 2 * N * C * D;
+    return H * Work{{clustering + N * D + 4 * C * M * D + 4 * N * k * D, C * M + N * k},
+                    {N * D + 8 * C * M * D + 10 * N * k * D, N * k},
+                    bytes * (k > 0 ? 3 * C * M : C * D)};
   }
   std::string advice(int64_t tokens) const override {
     if (2 * options_.clusters < tokens) return {};
@@ -77,9 +78,10 @@ class Clustered final : public Variant {
     const int64_t N = q.size(1), H = q.size(2), D = q.size(3), C = std::min(options_.clusters, N);
     const std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     const Clusters clusters =
-        cluster(q.value(), lengths, landmark_counts(lengths, C), C, options_.kmeans_steps);
+        cluster(q.value(), lengths, landmark_counts(lengths, C), C, options_.kmeans_steps, false);
+    // Those of empty clusters, which no query reads, are 0.
     const Variable centroids =
-        matmul(Variable(clusters.means), transpose(q, 1, 2));  // (B, H, C, D)
+        transpose(cluster_means(q, clusters.members, lengths, C), 1, 2);  // (B, H, C, D)
     if (options_.topk == 0)
       return of_members(
           softmax_attention(transpose(centroids, 1, 2), k, v, {.key_lengths = mask.lengths}),

@@ -24,6 +24,7 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/features/random_features.h"
+#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 
@@ -68,14 +69,15 @@ class Lara final : public Variant {
   Lara(const nn::Scope& scope_, const Config& config, const LaraOptions& options)
       : Variant(scope_, config), options_(options) {}
 
-  // Counts the products with the samples; evaluation has one for each density.
+  // Counts the products with the samples; evaluation has one for each density. The scores of keys are
+  // computed again for the gradients.
   Work work(int64_t queries, int64_t) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, queries);
     const double C = std::min(static_cast<double>(options_.landmarks), N),
                  products = options_.weights == "query" ? 5 : 4;
     return H * Work{{products * 2 * N * C * D, 3 * N * C},
-                    {products * 4 * N * C * D, 0},
-                    bytes * (products + 1) * N * C};
+                    {products * 4 * N * C * D + 2 * N * C * D, N * C},
+                    bytes * (products - 1) * N * C};
   }
   int64_t rank(int64_t) const override { return options_.landmarks; }
   std::string advice(int64_t tokens) const override {
@@ -99,8 +101,7 @@ class Lara final : public Variant {
     const auto means = [&](const Variable& x) {
       return affine(transpose(segment_means(x, lengths, counts, C), 1, 2), scale);
     };
-    const Variable X = affine(transpose(inputs.q, 1, 2), scale),
-                   Y = affine(transpose(inputs.k, 1, 2), scale), V = transpose(inputs.v, 1, 2);
+    const Variable X = affine(transpose(inputs.q, 1, 2), scale);
     const Variable x_mean = means(inputs.q), mu = x_mean + means(inputs.k);  // (B, H, C, D)
     const bool drawn = pass.training && options_.samples > 0;
     const auto repeated = [&](const Variable& x, int axis) {
@@ -112,23 +113,30 @@ class Lara final : public Variant {
     Variable W = centre;  // the samples (B, H, S, D)
     if (drawn) W = W + Variable(training_noise(W.shape(), 1, W.dtype(), pass));
 
-    const Variable log_keys =
-        masked_scores(matmul(W, transposed(Y)) - transposed(half_square(Y, 1)), false,
-                      keys);                          // log ξ(y_j, ω_s), (B, H, S, N)
-    const Variable f = matmul(softmax(log_keys), V);  // (B, H, S, D)
+    // With scores log ξ(y_j, ω_s) and Y = scale K.
+    const SoftmaxAttentionResult of_keys = softmax_attention_with_sums(
+        transpose(W, 1, 2), inputs.k, inputs.v,
+        {.scale = scale,
+         .key_lengths = keys,
+         .key_bias = affine(squeeze(half_square(inputs.k, scale), 3), -1)});
+    const Variable f = transpose(of_keys.out, 1, 2);  // (B, H, S, D)
     // log N(ω_s; μ_c, I) / N(ω_s; 0, I), without the landmarks that a sample does not have.
     const Tensor real = real_tokens(landmarks, C).permute({0, 2, 3, 1});  // (B, 1, 1, C)
+    const bool all_real = !mask.lengths.defined();
+    const auto of_real = [&](const Tensor& keep, const Variable& x) {
+      return all_real ? x : masked_scores(keep, x);
+    };
     const Variable densities =
-        masked_scores(real, matmul(W, transposed(mu)) - transposed(half_square(mu, 1)));
+        of_real(real, matmul(W, transposed(mu)) - transposed(half_square(mu, 1)));
     const Variable mixture = log_sum_exp(densities);  // (B, H, S, 1)
 
     Variable weights = matmul(X, transposed(W));  // log ξ(x_i, ω_s) but for what cancels
-    Variable of_samples = log_sum_exp(log_keys);
+    Variable of_samples = unsqueeze(of_keys.log_sums, 3);
     if (options_.weights == "balance") {
       of_samples = of_samples - mixture;
     } else {
       const Variable own = sum(W * centre, {-1}, true) - half_square(centre, 1);
-      const Variable t = softmax(masked_scores(real, matmul(X, transposed(x_mean))));
+      const Variable t = softmax(of_real(real, matmul(X, transposed(x_mean))));
       const Variable alpha = transposed(exp(own - mixture)) + repeated(t - shares(counts, t), 3);
       weights = weights + log(relu(alpha - least_weight) + least_weight);
       of_samples = of_samples - own;
@@ -136,7 +144,7 @@ class Lara final : public Variant {
     const int64_t B = real.size(0), rounds = W.size(2) / C;
     const Tensor sampled =
         real.expand({B, 1, rounds, C}).contiguous().reshape({B, 1, 1, rounds * C});
-    weights = masked_scores(sampled, weights + transposed(of_samples));
+    weights = of_real(sampled, weights + transposed(of_samples));
     return transpose(matmul(softmax(weights), f), 1, 2);
   }
 

@@ -265,7 +265,7 @@ class Nystrom final : public Variant {
     const int64_t first = pass.tokens.first, n = x.size(1);
     Tensor W;
     if (kind == "kmeans")
-      W = cluster(x.value(), lengths, counts, m, options_.kmeans_steps).means;
+      W = cluster(x.value(), lengths, counts, m, options_.kmeans_steps, true).means;
     else if (kind == "mean")
       W = segment_weights(lengths, counts, m, first, n, x.dtype());
     else

@@ -6,10 +6,11 @@
 // for a dilation d (causal: and j <= i). The first g tokens attend to all tokens and are attended to
 // by all.
 //
-// Computed in blocks of C >= w queries: block b is compared with the g global keys and the tokens
-// from b C - w to (b + 1) C - 1 + w, and a mask keeps the window. This takes N (C + 2w + g) scores,
-// not N². With a dilation, tokens r, r + d, r + 2d, ... are a sequence of their own for each r < d: the
-// windows of its tokens have no gaps.
+// With a dilation, tokens r, r + d, r + 2d, ... are a sequence of their own for each r < d: the
+// windows of its tokens have no gaps. Without global tokens softmax_attention() skips the keys outside
+// of the windows. With them, attention is computed in blocks of C >= w queries: block b is compared with
+// the g global keys and the tokens from b C - w to (b + 1) C - 1 + w, and a mask keeps the window. This
+// takes N (C + 2w + g) scores, not N².
 #include <algorithm>
 #include <cmath>
 
@@ -18,6 +19,7 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
+#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
@@ -56,12 +58,8 @@ struct Blocks {
   // Returns results (B d, H, count, C, D) as (B, N, H, D).
   Variable joined(const Variable& x) const {
     const int64_t H = x.size(1), D = x.size(4);
-    Variable out = reshape(permute(x, {0, 2, 3, 1, 4}), {x.size(0), count * C, H, D});
-    if (d > 1)
-      out = reshape(
-          permute(reshape(slice(out, 1, 0, n), {x.size(0) / d, d, n, H, D}), {0, 2, 1, 3, 4}),
-          {x.size(0) / d, n * d, H, D});
-    return slice(out, 1, 0, N);
+    const Variable out = reshape(permute(x, {0, 2, 3, 1, 4}), {x.size(0), count * C, H, D});
+    return whole(slice(out, 1, 0, n));
   }
 
   // Returns the keys of each block, (B d, H, count, keys(), D): the global ones, then those before,
@@ -79,6 +77,30 @@ struct Blocks {
     parts.push_back(cut(x, 0, C));
     if (right) parts.push_back(cut(x, C, right));
     return permute(parts.size() == 1 ? parts[0] : concat(parts, 2), {0, 3, 1, 2, 4});
+  }
+
+  // Returns x (B, N, H, D) as (B d, n, H, D), with zeros after the end.
+  Variable sequences(const Variable& x) const {
+    if (d == 1) return x;
+    const int64_t B = x.size(0), H = x.size(2), D = x.size(3);
+    const Variable all =
+        n * d == N ? x : concat({x, Variable(Tensor::zeros({B, n * d - N, H, D}, x.dtype()))}, 1);
+    return reshape(permute(reshape(all, {B, n, d, H, D}), {0, 2, 1, 3, 4}), {B * d, n, H, D});
+  }
+  // The inverse of sequences().
+  Variable whole(const Variable& x) const {
+    if (d == 1) return x;
+    const int64_t B = x.size(0) / d, H = x.size(2), D = x.size(3);
+    const Variable all = permute(reshape(x, {B, d, n, H, D}), {0, 2, 1, 3, 4});
+    return slice(reshape(all, {B, n * d, H, D}), 1, 0, N);
+  }
+  // How many tokens of each of the sequences() are real.
+  Tensor lengths_of_sequences(const std::vector<int32_t>& lengths) const {
+    std::vector<int32_t> out;
+    for (const int64_t length : lengths)
+      for (int64_t r = 0; r < d; ++r)
+        out.push_back(static_cast<int32_t>((std::max(length, r) - r + d - 1) / d));
+    return Tensor::from(out, {static_cast<int64_t>(out.size())});
   }
 
   // Returns (samples d, 1, count, C, keys()) u8: 1 where a query of a block may attend to a key.
@@ -100,14 +122,6 @@ struct Blocks {
   }
 
  private:
-  // Returns x (B, N, H, D) as (B d, n, H, D), with zeros after the end.
-  Variable sequences(const Variable& x) const {
-    if (d == 1) return x;
-    const int64_t B = x.size(0), H = x.size(2), D = x.size(3);
-    return reshape(permute(reshape(padded(x, 0, n * d - N), {B, n, d, H, D}), {0, 2, 1, 3, 4}),
-                   {B * d, n, H, D});
-  }
-
   // Returns (B, count, width, H, D): for each block b, `width` tokens from b C + begin.
   Variable cut(const Variable& x, int64_t begin, int64_t width) const {
     const int64_t end = begin + count * C;
@@ -141,7 +155,7 @@ struct WindowOptions {
         // The weights of a part are stored otherwise than those of the whole, of which dropout keeps some.
         .needs = global_tokens == 0 && dropout == 0 ? Needs::neighbours : Needs::heads,
         .time = "N w D",
-        .memory = "N w"};
+        .memory = global_tokens == 0 ? "N" : "N w"};
   }
 };
 
@@ -185,7 +199,8 @@ class Window final : public Variant {
     if (tokens - 1 > reach && tokens > options_.global_tokens) return {};
     return concat_message("softmax: ", tokens, " tokens all attend to each other");
   }
-  // Counts only the scores inside the window; whole blocks have more.
+  // Counts only the scores inside the window; whole blocks have more. Without global tokens the gradients
+  // compute them again.
   Work work(int64_t queries, int64_t keys) const override {
     const Blocks blocks = cut(queries);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
@@ -196,6 +211,7 @@ class Window final : public Variant {
     const double half =
         std::min(banded + g * std::max(0.0, N - w - 1 - (g - 1) / 2), N * (N + 1) / 2);
     const double scores = config().causal ? half : 2 * half - N;
+    if (g == 0) return H * Work{{4 * D * scores, scores}, {10 * D * scores, scores}, N * bytes};
     const auto kept = number(blocks.d * blocks.count * blocks.C * blocks.keys()),
                key_numbers = number(blocks.d * blocks.count * blocks.keys()) * D;
     return H *
@@ -251,11 +267,20 @@ class Window final : public Variant {
     const Blocks blocks = cut(N);
     std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     // One for all samples, unless sequences of several samples are split.
-    if (blocks.d > 1) lengths.resize(B, static_cast<int32_t>(N));
+    if (blocks.d > 1 || blocks.g == 0) lengths.resize(B, static_cast<int32_t>(N));
     const DropoutOptions drop = weight_dropout(options_.dropout, pass);
+    if (blocks.g == 0) {
+      const Tensor real = blocks.lengths_of_sequences(lengths);
+      return blocks.whole(softmax_attention(blocks.sequences(q), blocks.sequences(k),
+                                            blocks.sequences(v),
+                                            {.causal = blocks.causal,
+                                             .window = blocks.w + 1,
+                                             .key_lengths = real,
+                                             .query_lengths = real,
+                                             .dropout = drop}));
+    }
     const Variable out = blocks.joined(attend(blocks.queries(q), blocks.block_keys(k),
                                               blocks.block_keys(v), blocks.keep(lengths), drop));
-    if (blocks.g == 0) return out;
     const int64_t g = blocks.g;
     const Tensor keep =
         definitions::visible(g, N, {.causal = blocks.causal, .lengths = mask.lengths});

@@ -44,8 +44,11 @@ Variable gather(const Variable& x, int axis, const Tensor& index) {
   check<ShapeError>(fits, "gather: expected an index with the sizes of x except along axis ", axis,
                     ", got an index ", index.shape(), " and x ", x.shape());
   const int64_t n = x.size(at);
+  Tensor distinct = index;  // a number that an axis repeats is checked once
+  for (int i = 0; i < index.rank(); ++i)
+    if (index.strides()[i] == 0 && index.size(i) > 1) distinct = distinct.slice(i, 0, 1);
   if (!is_dry())
-    for (int32_t i : index.to_vector<int32_t>())
+    for (int32_t i : distinct.to_vector<int32_t>())
       check<ShapeError>(0 <= i && i < n, "gather: index ", i, " is out of range along axis ", axis,
                         " of ", x.shape());
 

@@ -29,7 +29,7 @@ TEST_CASE("Highest selects the highest scores, of equal ones the earlier") {
   const int64_t count = GENERATE(1, 5, 100, 2000);
   const int64_t levels = GENERATE(1, 4, 1000);  // few: many scores are equal
   std::vector<float> scores = normal({1500}, 1, DType::f32).to_vector<float>();
-  for (float& x : scores)
+  for (float& x : scores)  // 0 of both signs among them
     x = std::round(x * static_cast<float>(levels)) / static_cast<float>(levels);
   scores[3] = INFINITY;
   for (const size_t j : {0, 70, 1499}) scores[j] = -INFINITY;

@@ -4,6 +4,7 @@
 
 #include "longhand/attention/ops/aft.h"
 #include "longhand/attention/ops/bucket_attention.h"
+#include "longhand/attention/ops/cluster_means.h"
 #include "longhand/attention/ops/delta_scan.h"
 #include "longhand/attention/ops/fourier_mix.h"
 #include "longhand/attention/ops/inverse.h"
@@ -39,6 +40,15 @@ Variable joined(const SoftmaxAttentionResult& r) { return joined(Variables{r.out
 Variable joined(const ScanState& s) { return joined(Variables{s.S, s.z}); }
 Variable joined(const ScanResult& r) { return joined(Variables{r.out, r.state.S, r.state.z}); }
 Variable joined(const DeltaResult& r) { return joined(Variables{r.out, r.state}); }
+
+// Tokens i and i + 2 are in one cluster, of three; the last token is padding.
+Variable clusters(const Variables& x) {
+  const int64_t B = x[0].size(0), N = x[0].size(1), H = x[0].size(2);
+  std::vector<int32_t> members;
+  for (int64_t i = 0; i < B * H * N; ++i) members.push_back(static_cast<int32_t>(i % N % 2));
+  return cluster_means(x[0], Tensor::from(members, {B, H, N}),
+                       {static_cast<int32_t>(std::max<int64_t>(N, 1) - 1)}, 3);
+}
 
 // Tokens i and i + 2 are in one bucket, in both of two rounds.
 Buckets buckets_of(const Variable& q) {
@@ -194,6 +204,8 @@ const std::vector<OpLine>& attention_operations() {
               {{0, 7, 2, 3}, {0, 7, 2, 3}},
               {{2, 7, 2, 3}, {2, 7, 2, 3}}},
              {{{2, 300, 3, 8}, {2, 300, 3, 8}}}),
+        line("cluster_means", clusters, {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}},
+             {{{2, 300, 3, 8}}}),
         line("fourier_mix", OP(fourier_mix(x[0], {}, true)),
              {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}}, {{{2, 300, 3, 8}}}),
         line("low_rank", OP(low_rank(x[0], {}, {.rank = 1, .projector = false}).out),

@@ -1,0 +1,84 @@
+// c = Σ_(i in c) x_i / n_c of each head, in the order of the tokens; dx_i = dc / n_c for i in c.
+#include "longhand/attention/ops/cluster_means.h"
+
+#include <algorithm>
+
+#include "longhand/attention/ops/tile/operands.h"
+#include "longhand/autograd/ops/pointwise.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+// The members of the clusters of one head.
+struct HeadClusters {
+  std::vector<int64_t> sizes;
+  const int32_t* of_token;
+  int64_t tokens;
+
+  HeadClusters(const Tensor& members, const std::vector<int32_t>& lengths, int64_t head,
+               int64_t count)
+      : sizes(static_cast<size_t>(count)),
+        of_token(members.data<int32_t>() + head * members.size(2)),
+        tokens(lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(head / members.size(1))]) {
+    for (int64_t i = 0; i < tokens; ++i) ++sizes[static_cast<size_t>(of_token[i])];
+  }
+  template <class T>
+  T share(int64_t c) const {
+    return T{1} / static_cast<T>(std::max<int64_t>(1, sizes[static_cast<size_t>(c)]));
+  }
+};
+
+}  // namespace
+
+Variable cluster_means(const Variable& x_, const Tensor& members,
+                       const std::vector<int32_t>& lengths, int64_t count) {
+  ops::check_float("cluster_means", x_);
+  check<ShapeError>(x_.rank() == 4, "cluster_means: expected (B, N, H, D), got ", x_.shape());
+  const Variable x = tile::with_contiguous_rows(x_);
+  const int64_t B = x.size(0), H = x.size(2), D = x.size(3);
+  Tensor out = Tensor::zeros({B, count, H, D}, x.dtype());
+  dispatch_float(x.dtype(), [&]<class T>() {
+    const tile::Heads<const T> from(x.value());
+    const tile::Heads<T> to(out);
+    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t head = begin; head < end; ++head) {
+        const HeadClusters of(members, lengths, head, count);
+        const int64_t b = head / H, h = head % H;
+        for (int64_t i = 0; i < of.tokens; ++i) {
+          const T* const row = from.at(b, i, h);
+          T* const sum = to.at(b, of.of_token[i], h);
+          for (int64_t d = 0; d < D; ++d) sum[d] += row[d];
+        }
+        for (int64_t c = 0; c < count; ++c)
+          for (int64_t d = 0; d < D; ++d) to.at(b, c, h)[d] *= of.share<T>(c);
+      }
+    });
+  });
+  return record("cluster_means", out, {x},
+                [members, lengths, count, B, H, D, N = x.size(1)](const Tensor& grad,
+                                                                  std::span<GradSlot> slots) {
+                  const Tensor dense = tile::with_contiguous_rows(grad);
+                  Tensor dx = Tensor::zeros({B, N, H, D}, grad.dtype());
+                  dispatch_float(grad.dtype(), [&]<class T>() {
+                    const tile::Heads<const T> from(dense);
+                    const tile::Heads<T> to(dx);
+                    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+                      for (int64_t head = begin; head < end; ++head) {
+                        const HeadClusters of(members, lengths, head, count);
+                        const int64_t b = head / H, h = head % H;
+                        for (int64_t i = 0; i < of.tokens; ++i) {
+                          const int64_t c = of.of_token[i];
+                          const T share = of.share<T>(c);
+                          const T* const row = from.at(b, c, h);
+                          T* const own = to.at(b, i, h);
+                          for (int64_t d = 0; d < D; ++d) own[d] = share * row[d];
+                        }
+                      }
+                    });
+                  });
+                  slots[0].take(dx);
+                });
+}
+
+}  // namespace longhand::attention
