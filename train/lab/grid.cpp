@@ -78,9 +78,9 @@ std::vector<Settings> combinations(const Sweep& sweep) {
   return all;
 }
 
-SweepCell cell_of(const Sweep& sweep, const SweepVariant& variant, const Settings& trial,
-                  int64_t seed, int64_t steps) {
-  Config config = sweep.config();
+/// `config`: that of the sweep.
+SweepCell cell_of(Config config, const SweepVariant& variant, const Settings& trial, int64_t seed,
+                  int64_t steps) {
   assign(config, variant.values);
   assign(config, trial);
   config.assign("train", "seed", seed, "seeds");
@@ -216,6 +216,7 @@ Grid expand(const Sweep& sweep) {
     grid.search_key = fmt::format("{}", fmt::join(keys, ", "));
     for (const Settings& trial : trials) grid.trials.push_back(label_of(trial, keys));
   }
+  const Config config = sweep.config();
   for (Settings& values : combinations(sweep)) {
     SweepVariant& variant = grid.variants.emplace_back();
     variant.label = label_of(values, grid.keys);
@@ -223,11 +224,11 @@ Grid expand(const Sweep& sweep) {
     for (const Settings& trial : trials) {
       auto& finals = variant.final.emplace_back();
       for (const int64_t seed : sweep.seeds)
-        finals.push_back(cell_of(sweep, variant, trial, seed, 0));
+        finals.push_back(cell_of(config, variant, trial, seed, 0));
       if (!sweep.search) continue;
       auto& searched = variant.search.emplace_back();
       for (int64_t i = 0; i < sweep.search->seeds; ++i)
-        searched.push_back(cell_of(sweep, variant, trial, sweep.seeds[static_cast<size_t>(i)],
+        searched.push_back(cell_of(config, variant, trial, sweep.seeds[static_cast<size_t>(i)],
                                    sweep.search->steps));
     }
     if (variant.label.empty()) variant.label = "base";
