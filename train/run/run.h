@@ -120,6 +120,7 @@ class Run {
   double earlier_seconds_ = 0;       // of earlier processes
   int64_t earlier_memory_ = 0;
   double begin_ = 0;
+  double next_summary_ = 0;  // the time from which on last.h5 is followed by a summary
   Durations step_times_;
   std::optional<EventFile> events_;  // with train.tensorboard
   std::unique_ptr<RankGrid> grid_;   // null: one process
