@@ -67,7 +67,7 @@ class Run {
   /// the ranks that follow it, and throws what Lead::start() throws.
   Stopped train(Observer observer = {}, Lead* lead = nullptr);
 
-  /// The contents of summary.json; before the end, those for the current state.
+  /// The contents of summary.json; before the end, those last written.
   const Summary& summary() const { return summary_; }
 
   const std::filesystem::path& path() const { return record_.path(); }
