@@ -235,7 +235,7 @@ TEST_CASE("config init writes a configuration that trains as it is") {
   CHECK(evaluated({"train.steps=2000", "train.eval_batch_size=64"}) == "eval_batches = 4");
   CHECK(evaluated({"train.steps=9", "train.batch_size=2"}) == "eval_batches = 1");
   // The first examples would be of the first segment.
-  CHECK(evaluated({"data.length=[8,16]"}) == "eval_batches = 0");
+  CHECK(evaluated({"data.length=[64,128]"}) == "eval_batches = 0");
   CHECK(evaluated({"train.eval_every=0"}) == "eval_batches = 0");
   CHECK(evaluated({"train.eval_batches=3"}) == "eval_batches = 3");
   // To a file, which must not exist; with options; of a task that needs files.
