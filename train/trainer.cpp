@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/storage.h"
@@ -117,15 +119,19 @@ bool Trainer::stop_requested() const {
 Stopped Trainer::run() {
   for (;;) {
     const int64_t step = state_.step;
+    bool best = false;
     // An evaluation prevented by a stop is done first after resuming.
-    if (evaluation_due() && (stop_requested() || !evaluate_now())) {
-      save_last(true);
+    if (evaluation_due() && (stop_requested() || !evaluate_now(best))) {
+      save({"last.h5"}, true);
       return Stopped::signal;
     }
     std::optional<Stopped> reason = ended();
     if (!reason && stop_requested()) reason = Stopped::signal;
     const bool asked = step_.reducer().any(observer_.should_save && observer_.should_save());
-    if (reason || asked || due(step, options_.checkpoint_every)) save_last(reason.has_value());
+    std::vector<std::string> names;
+    if (best) names.emplace_back("best.h5");
+    if (reason || asked || due(step, options_.checkpoint_every)) names.emplace_back("last.h5");
+    save(names, reason.has_value());
     if (reason) return *reason;
 
     const Step::Result result = [&] {
@@ -147,7 +153,7 @@ Stopped Trainer::run() {
     if (due(state_.step, options_.compare_every))
       step_.reducer().compare(step_.parameters(), state_.step,
                               state_.step - options_.compare_every);  // the last comparison
-    if (due(state_.step, options_.keep_every)) save_as(numbered("step-", state_.step));
+    if (due(state_.step, options_.keep_every)) save({numbered("step-", state_.step)});
   }
 }
 
@@ -173,7 +179,7 @@ std::string Trainer::save_snapshot() {
   if (folder_.empty()) return {};
   const std::string name = numbered("before-step-", state_.step + 1);
   try {
-    save_as(name);
+    save({name});
   } catch (const DataError& error) {
     return concat_message("; no snapshot was saved: ", error.what());
   }
@@ -210,7 +216,7 @@ bool Trainer::evaluation_due() const {
          (due(state_.step, options_.eval_every) || state_.step == options_.steps);
 }
 
-bool Trainer::evaluate_now() {
+bool Trainer::evaluate_now(bool& best) {
   const double begin = clock_seconds();
   std::optional<Metrics> metrics;
   {
@@ -227,8 +233,8 @@ bool Trainer::evaluate_now() {
 
   const bool by_loss = options_.best_metric == "loss";
   const double value = by_loss ? metrics->loss() : metrics->accuracy();
-  const bool best = std::isfinite(value) &&
-                    (!state_.best || (by_loss ? value < *state_.best : value > *state_.best));
+  best = std::isfinite(value) &&
+         (!state_.best || (by_loss ? value < *state_.best : value > *state_.best));
   state_.evaluated_step = state_.step;
   state_.last_accuracy = metrics->accuracy();
   ++state_.evaluations_since_best;
@@ -248,7 +254,6 @@ bool Trainer::evaluate_now() {
   record.peak_memory = peak_resident_memory();
   record.best = best;
   if (observer_.on_record) observer_.on_record(record);
-  if (best) save_as("best.h5");
   return true;
 }
 
@@ -302,33 +307,33 @@ void Trainer::resume(const Checkpoint& checkpoint, bool is_last) {
   if (is_last) saved_ = state_.step;
 }
 
-void Trainer::save_last(bool at_end) {
-  // A file that may be damaged must not take the place of one that is valid.
-  const bool keep = saved_ && *saved_ != state_.step;
-  save_as("last.h5", at_end, keep ? folder_ / "previous.h5" : std::filesystem::path());
-}
-
-void Trainer::save_as(const std::string& name, bool is_required,
-                      const std::filesystem::path& keep_old_as) {
-  if (folder_.empty()) return;
+void Trainer::save(const std::vector<std::string>& names, bool at_end) {
+  if (folder_.empty() || names.empty()) return;
   const Checkpoint state = view();
   if (!step_.reducer().leads()) {
-    if (name == "last.h5") saved_ = state_.step;
+    if (std::ranges::count(names, "last.h5") > 0) saved_ = state_.step;
     return;
   }
   if (observer_.before_save) observer_.before_save();
-  const std::filesystem::path path = folder_ / name;
-  try {
-    save(path, state, keep_old_as);
-  } catch (const DataError& error) {
-    const bool go_on = !is_required && options_.on_io_error == "warn" && observer_.on_warning;
-    if (!go_on) throw;
-    observer_.on_warning(
-        concat_message("no checkpoint was saved after step ", state_.step, ": ", error.what()));
-    return;
+  std::vector<std::byte> bytes;
+  for (const std::string& name : names) {
+    const std::filesystem::path path = folder_ / name;
+    const bool is_last = name == "last.h5";
+    try {
+      if (bytes.empty()) bytes = to_bytes(state);
+      // A file that may be damaged must not take the place of one that is valid.
+      const bool keep = is_last && saved_ && *saved_ != state_.step;
+      data::write_file_durably(path, bytes, keep ? folder_ / "previous.h5" : "");
+    } catch (const DataError& error) {
+      const bool is_required = is_last && at_end;
+      if (is_required || options_.on_io_error != "warn" || !observer_.on_warning) throw;
+      observer_.on_warning(
+          concat_message("no checkpoint was saved after step ", state_.step, ": ", error.what()));
+      continue;
+    }
+    if (is_last) saved_ = state_.step;
+    if (observer_.on_saved) observer_.on_saved(path);
   }
-  if (name == "last.h5") saved_ = state_.step;
-  if (observer_.on_saved) observer_.on_saved(path);
 }
 
 }  // namespace longhand::train

@@ -143,12 +143,12 @@ class Trainer {
   void skip_step(const std::string& defect);
   std::string save_snapshot();
   void train_record(const Step::Result& last);
-  bool evaluate_now();
+  /// False if it was stopped. `best`: whether the result is better than all previous ones.
+  bool evaluate_now(bool& best);
   bool evaluation_due() const;
-  /// Saves last.h5. At the end of the run an error is not only a warning.
-  void save_last(bool at_end);
-  void save_as(const std::string& name, bool is_required = false,
-               const std::filesystem::path& keep_old_as = {});
+  /// Writes the state to files of these names, in this order. At the end of the run, last.h5 must be
+  /// written: an error is not only a warning.
+  void save(const std::vector<std::string>& names, bool at_end = false);
   bool stop_requested() const;
 
   nn::Module& model_;

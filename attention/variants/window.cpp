@@ -83,9 +83,8 @@ struct Blocks {
   Variable sequences(const Variable& x) const {
     if (d == 1) return x;
     const int64_t B = x.size(0), H = x.size(2), D = x.size(3);
-    const Variable all =
-        n * d == N ? x : concat({x, Variable(Tensor::zeros({B, n * d - N, H, D}, x.dtype()))}, 1);
-    return reshape(permute(reshape(all, {B, n, d, H, D}), {0, 2, 1, 3, 4}), {B * d, n, H, D});
+    return reshape(permute(reshape(padded(x, 0, n * d - N), {B, n, d, H, D}), {0, 2, 1, 3, 4}),
+                   {B * d, n, H, D});
   }
   // The inverse of sequences().
   Variable whole(const Variable& x) const {

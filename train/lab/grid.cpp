@@ -78,10 +78,9 @@ std::vector<Settings> combinations(const Sweep& sweep) {
   return all;
 }
 
-/// Completes a cell, whose place is known.
-void configure(const Sweep& sweep, const SweepVariant& variant, const Settings& trial,
-               SweepCell& cell) {
-  Config config = sweep.config();
+/// Completes a cell, whose place is known. `config`: that of the sweep.
+void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
+               const Settings& trial, SweepCell& cell) {
   assign(config, variant.values);
   assign(config, trial);
   cell.seed = sweep.seeds[cell.nth_seed];
@@ -215,6 +214,7 @@ Grid expand(const Sweep& sweep) {
     grid.search_key = fmt::format("{}", fmt::join(keys, ", "));
     for (const Settings& trial : trials) grid.trials.push_back(label_of(trial, keys));
   }
+  const Config config = sweep.config();
   for (Settings& values : combinations(sweep)) {
     const std::string label = label_of(values, grid.keys);
     grid.variants.push_back({label.empty() ? "base" : label, std::move(values)});
@@ -225,7 +225,7 @@ Grid expand(const Sweep& sweep) {
     for (size_t v = 0; v < grid.variants.size(); ++v)
       for (size_t t = 0; t < trials.size(); ++t)
         for (size_t s = 0; s < (final ? grid.seeds : grid.search_seeds); ++s)
-          configure(sweep, grid.variants[v], trials[t],
+          configure(sweep, config, grid.variants[v], trials[t],
                     grid.cells.emplace_back(SweepCell{v, t, s, final, 0, {}, {}}));
   find_baselines(sweep, grid.variants);
   return grid;

@@ -304,7 +304,7 @@ Observer Run::observe() {
     if (observer_.before_save) observer_.before_save();
   };
   out.on_saved = [this](const fs::path& path) {
-    if (path == record_.last()) write_summary_so_far();
+    if (path == record_.last() && clock_seconds() >= next_summary_) write_summary_so_far();
     if (observer_.on_saved) observer_.on_saved(path);
   };
   out.should_stop = [this] {
@@ -315,6 +315,7 @@ Observer Run::observe() {
 }
 
 void Run::warn(const std::string& warning) {
+  next_summary_ = 0;  // has it
   add_warnings(summary_.warnings, {warning});
   if (observer_.on_warning) observer_.on_warning(warning);
 }
@@ -402,6 +403,8 @@ Stopped Run::train(Observer observer, Lead* lead) {
 }
 
 void Run::write_summary_so_far() {
+  constexpr double interval = 5;  // seconds
+  next_summary_ = clock_seconds() + interval;
   summarise("running");
   try {
     record_.write_summary(summary_);

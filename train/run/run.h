@@ -67,7 +67,7 @@ class Run {
   /// the ranks that follow it, and throws what Lead::start() throws.
   Stopped train(Observer observer = {}, Lead* lead = nullptr);
 
-  /// The contents of summary.json; before the end, those for the current state.
+  /// The contents of summary.json; before the end, those last written.
   const Summary& summary() const { return summary_; }
 
   const std::filesystem::path& path() const { return record_.path(); }
@@ -121,6 +121,7 @@ class Run {
   double earlier_seconds_ = 0;       // of earlier processes
   int64_t earlier_memory_ = 0;
   double begin_ = 0;
+  double next_summary_ = 0;  // the time from which on last.h5 is followed by a summary
   Durations step_times_;
   std::optional<EventFile> events_;  // with train.tensorboard
   std::unique_ptr<RankGrid> grid_;   // null: one process

@@ -399,6 +399,7 @@ void RunRecord::append(const std::string& line) {
 
 void RunRecord::write_lines() {
   if (unwritten_.empty()) return;
+  synced_ = false;
   data::append_to_file(metrics(), unwritten_);
   unwritten_.clear();
 }
@@ -411,7 +412,9 @@ void RunRecord::append_hash(int64_t step, const std::string& hash) {
 
 void RunRecord::sync_metrics() {
   write_lines();
+  if (synced_) return;
   if (fs::exists(metrics())) data::sync_file(metrics());
+  synced_ = true;
 }
 
 EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {

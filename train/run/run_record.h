@@ -215,6 +215,7 @@ class RunRecord {
   /// there is nothing to remove.
   std::unique_ptr<std::filesystem::path> made_;
   std::string unwritten_;  // lines of metrics.jsonl
+  bool synced_ = false;    // nothing was written to it since it was made durable
 };
 
 /// The recorded data of a run.

@@ -163,7 +163,7 @@ TEST_CASE("time and memory of a run include those of killed processes") {
   const TemporaryDirectory dir;
   CHECK_THROWS(Run::create(tiny_run(), dir / "run")->train(die_after(5)));
   CHECK(read_run(dir / "run").summary->status == "running");
-  CHECK(read_run(dir / "run").summary->step == 4);
+  CHECK(read_run(dir / "run").summary->step >= 2);  // of the first checkpoint, or a later one
   // As if it had gone on for an hour after its last checkpoint.
   data::append_to_file(
       dir / "run/metrics.jsonl",

@@ -1,7 +1,10 @@
 // longhand config: prints configurations, and starts new ones.
+#include <algorithm>
+
 #include "longhand/attention/registry.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/config/reference.h"
+#include "longhand/train/config/sections.h"
 
 namespace longhand::cli {
 namespace {
@@ -42,6 +45,25 @@ std::string call_of(const Arguments& a) {
   return "longhand config init " + a.task + " " + a.variant + set_flags(a);
 }
 
+/// Whether the first examples of a split stand for all of them: files may be sorted by class, and a
+/// mixture begins with its first segment.
+bool first_are_typical(const Options& data, const std::optional<data::TaskInfo>& task) {
+  const auto is_list = [&](const std::string& key) {
+    return std::holds_alternative<std::vector<int64_t>>(data.find(key)->value);
+  };
+  const bool is_text = task && task->bytes && task->per_token;
+  return (is_text || !data.has("path")) && std::ranges::none_of(data.keys(), is_list);
+}
+
+/// Validation batches per evaluation, so that evaluations take less than 2 % of a run: a batch takes about
+/// a third of a step, and there is one for every 25 steps.
+int64_t batches_of_an_evaluation(const train::TrainSection& train) {
+  if (train.trainer.eval_every == 0) return 0;  // one evaluation, of all
+  const int64_t batch = train.trainer.eval_batch_size;
+  const int64_t examples = train.trainer.eval_every * train.loading.batch_size / 25;
+  return std::max<int64_t>((examples + batch - 1) / batch, 1);
+}
+
 int init(const Arguments& arguments) {
   const bool causal_only = attention::capabilities(arguments.variant).causal_only;
   train::Config config;
@@ -61,6 +83,10 @@ int init(const Arguments& arguments) {
     const bool needs_path = std::string(error.what()).starts_with("data.path = \"\"");
     throw ConfigError(std::string(error.what()) +
                       (needs_path ? ": " + call_of(arguments) + " --set data.path=PATH" : ""));
+  }
+  if (!config.train().has("eval_batches") && first_are_typical(config.data(), task)) {
+    const auto section = read_section<train::TrainSection>(config.train());
+    config.assign("train", "eval_batches", batches_of_an_evaluation(section), "VARIANT");
   }
   const std::string name = arguments.out.empty() ? "FILE.toml" : arguments.out;
   const std::string text =
