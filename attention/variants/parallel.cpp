@@ -180,20 +180,14 @@ class ParallelDecoder final : public Decoder {
       : heads_(heads), parts_(std::move(parts)), counts_(std::move(counts)) {}
 
   Tensor step(const Token& token) override {
-    const Token all{token.q, token.k.defined() ? repeat_groups(token.k, heads_) : token.k,
-                    repeat_groups(token.v, heads_), token.x};
-    Tensor out = Tensor::empty(all.v.shape(), all.v.dtype());
-    const int64_t D = all.v.size(2);
-    int64_t first = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const auto take = [&](const Tensor& x, int64_t unit) {
-        return x.defined() ? x.slice(1, first * unit, (first + counts_[i]) * unit) : x;
-      };
-      copy_into(out.slice(1, first, first + counts_[i]),
-                parts_[i]->step({take(all.q, 1), take(all.k, 1), take(all.v, 1), take(all.x, D)}));
-      first += counts_[i];
-    }
+    Tensor out = Tensor::empty({token.v.size(0), heads_, token.v.size(2)}, token.v.dtype());
+    for_parts(token, [&](Decoder& part, int64_t begin, int64_t end, const Token& own) {
+      copy_into(out.slice(1, begin, end), part.step(own));
+    });
     return out;
+  }
+  void append(const Token& token) override {
+    for_parts(token, [](Decoder& part, int64_t, int64_t, const Token& own) { part.append(own); });
   }
   int64_t bytes() const override {
     int64_t sum = 0;
@@ -205,8 +199,33 @@ class ParallelDecoder final : public Decoder {
     for (const auto& part : parts_) sum += part->bytes_after(tokens);
     return sum;
   }
+  Traffic traffic() const override {
+    Traffic sum;
+    for (const auto& part : parts_) {
+      const Traffic own = part->traffic();
+      sum = {sum.read + own.read, sum.updated + own.updated};
+    }
+    return sum;
+  }
 
  private:
+  // Calls f for each part, the first and the end of its heads, and what is theirs of a token.
+  template <class F>
+  void for_parts(const Token& token, F f) {
+    const Token all{token.q, token.k.defined() ? repeat_groups(token.k, heads_) : token.k,
+                    repeat_groups(token.v, heads_), token.x};
+    const int64_t D = all.v.size(2);
+    int64_t first = 0;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const int64_t end = first + counts_[i];
+      const auto take = [&](const Tensor& x, int64_t unit) {
+        return x.defined() ? x.slice(1, first * unit, end * unit) : x;
+      };
+      f(*parts_[i], first, end, {take(all.q, 1), take(all.k, 1), take(all.v, 1), take(all.x, D)});
+      first = end;
+    }
+  }
+
   int64_t heads_;
   std::vector<std::unique_ptr<Decoder>> parts_;
   std::vector<int64_t> counts_;
