@@ -16,6 +16,8 @@ namespace longhand::attention {
 namespace {
 
 constexpr int64_t first_capacity = 16;  // doubled whenever it is full
+constexpr int64_t score_block = 128;  // keys whose scores are computed before their values are read
+constexpr int64_t line_bytes = 64;    // of a cache of the CPU
 
 // Attention of one query to the keys of its head.
 template <class T>
@@ -34,6 +36,11 @@ struct CachedHead {
     for (int64_t j = 0; j < n; j += kernels::rows_together) {
       const int64_t count = std::min(kernels::rows_together, n - j);
       const T* const keys = k + (first + j) * D;
+      // The values that are read next, and the keys of the next block.
+      for (int64_t i = 0; i < count * D; i += line_bytes / int64_t{sizeof(T)}) {
+        __builtin_prefetch(v + (first + j) * D + i);
+        __builtin_prefetch(keys + score_block * D + i);
+      }
       T sums[kernels::rows_together];
       if (s.distance)
         kernels::lane_sums(
@@ -75,7 +82,7 @@ std::vector<T> highest_scores(const CachedHead<T>& head, const CacheScores& s, i
 template <class T>
 void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs, double* sums,
             T* out) {
-  constexpr int64_t block = 128;
+  constexpr int64_t block = score_block;
   constexpr T none = -std::numeric_limits<T>::infinity();
   const std::vector<T> highest =
       s.most > 0 ? highest_scores(head, s, runs.back().second) : std::vector<T>();

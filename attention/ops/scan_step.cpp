@@ -5,6 +5,7 @@
 
 #include "longhand/attention/ops/tile/state_rows.h"
 #include "longhand/autograd/grad_mode.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
@@ -84,13 +85,13 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
               key[l] = weight[l] * static_cast<double>(keys[at + l]);
               query[l] = static_cast<double>(qs[at + l]);
             }
-            for (int64_t l = 0; zs && l < n; ++l) {
-              double& z_l = zs[at + l];
-              z_l = decay[l] * z_l + key[l];
+            if (zs) {
+              double* const z_rows = zs + at;
+              for (int64_t l = 0; l < n; ++l) z_rows[l] = decay[l] * z_rows[l] + key[l];
               if (column)
-                to[E] += query[l] * z_l;
+                to[E] += kernels::row_dot(query, z_rows, n);
               else
-                query[l] /= z_l;
+                for (int64_t l = 0; l < n; ++l) query[l] /= z_rows[l];
             }
             tile::update_rows(S + at * E, n, E, decay, key, query, vs + head * E, to);
           }

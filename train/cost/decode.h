@@ -41,7 +41,7 @@ void check_decode(const Config& config, const DecodeOptions& options);
 /// behind 1,024 tokens gets at most these, because what a token costs does not depend on the others.
 ///
 /// The rates of the machine are measured next to the steps: those of its memory by reading, or reading
-/// and writing, as many bytes as the state has, at most 64 MiB, so that a state in a cache is compared
+/// and writing, as many bytes as the state has, at most 256 MiB, so that a state in a cache is compared
 /// with that cache.
 std::vector<DecodeCost> bench_decode(const Config& config, const DecodeOptions& options);
 
