@@ -11,7 +11,6 @@
 namespace longhand::attention {
 namespace {
 
-// The state is kept in f64, since it is the sum of corrections of all tokens.
 class DeltaDecoder final : public Decoder {
  public:
   DeltaDecoder(const DeltaAttention& of, int64_t batch, int64_t heads)
@@ -30,7 +29,7 @@ class DeltaDecoder final : public Decoder {
     Tensor reads;
     for (int64_t step = 0; step < of.q.size(1); ++step) {
       reads = delta_step(state_, of.each([&](const Variable& x) {
-        return x.defined() ? x.value().select(1, step).to(DType::f64) : Tensor();
+        return x.defined() ? x.value().select(1, step) : Tensor();
       }));
     }
     const Variable x(reads.to(token.v.dtype()).unsqueeze(1));

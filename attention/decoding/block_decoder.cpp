@@ -1,7 +1,9 @@
 #include "longhand/attention/decoding/block_decoder.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/autograd/grad_mode.h"
 
 namespace longhand::attention {
@@ -9,70 +11,83 @@ namespace {
 
 class BlockDecoder final : public Decoder {
  public:
-  BlockDecoder(const Config& config, const BlockSummaries& summaries)
-      : config_(config), summaries_(summaries) {}
+  BlockDecoder(int64_t batch, const Config& config, const BlockSummaries& summaries)
+      : config_(config),
+        summaries_(summaries),
+        cache_(batch, config.heads, config.head_dim),
+        attend_({.scale = 1 / std::sqrt(static_cast<double>(config.head_dim))}) {}
 
   Tensor step(const Token& token) override {
-    const NoGrad no_grad;
+    keep(token);
+    runs_.front().assign(1, {0, cache_.size()});
+    const int64_t summarised = tokens_ / summaries_.block * summaries_.rows;
+    const Tensor out = attend_(token.q, cache_, runs_, {}, summaries_.bias, summarised);
+    advance();
+    return out;
+  }
+  void append(const Token& token) override {
+    keep(token);
+    advance();
+  }
+
+  int64_t bytes() const override { return cache_.bytes() + query_bytes(); }
+  int64_t bytes_after(int64_t tokens) const override {
+    const int64_t own = tokens % summaries_.block, before = tokens / summaries_.block,
+                  rows = summaries_.rows;
+    // At most so many at once: now, or when the last block was full.
+    const int64_t most =
+        std::max(before * rows + own, before > 0 ? (before - 1) * rows + summaries_.block : 0);
+    return cache_.capacity_after(most) * cache_.token_bytes() + query_bytes();
+  }
+  Traffic traffic() const override { return {.read = cache_.size() * cache_.token_bytes()}; }
+
+ private:
+  int64_t query_bytes() const {
+    return queries_.defined() ? queries_.numel() * static_cast<int64_t>(size_of(queries_.dtype()))
+                              : 0;
+  }
+
+  void keep(const Token& token) {
     check<ShapeError>(!config_.capabilities.fixed_length || tokens_ < config_.max_length,
                       config_.name, ": expected at most max_length = ", config_.max_length,
                       " tokens to decode");
-    const auto append = [&](Variable& to, const Tensor& x) {
-      const Variable row(repeat_groups(x, config_.heads).unsqueeze(1).clone());
-      to = to.defined() ? concat({to, row}, 1) : row;
+    cache_.put(cache_.size(), repeat_groups(token.k, config_.heads),
+               repeat_groups(token.v, config_.heads));
+    if (!summaries_.queries) return;
+    const Shape& s = token.q.shape();
+    if (!queries_.defined())
+      queries_ = Tensor::empty({s[0], summaries_.block, s[1], s[2]}, token.q.dtype());
+    copy_into(queries_.select(1, tokens_ % summaries_.block), token.q);
+  }
+
+  void advance() {
+    if (++tokens_ % summaries_.block != 0) return;
+    const NoGrad no_grad;
+    const int64_t begin = cache_.size() - summaries_.block;
+    const auto own = [&](const Tensor& x) {
+      return Variable(x.slice(2, begin, cache_.size()).transpose(1, 2).contiguous());
     };
-    if (summaries_.queries) append(queries_, token.q);
-    append(keys_, token.k);
-    append(values_, token.v);
-    const Tensor out = attend(Variable(token.q.unsqueeze(1)));
-    if (++tokens_ % summaries_.block == 0) close_block();
-    return out.squeeze(1);
-  }
-
-  int64_t bytes() const override {
-    int64_t total = 0;
-    for (const Variable* const x : {&queries_, &keys_, &values_})
-      if (x->defined()) total += x->value().numel() * static_cast<int64_t>(size_of(x->dtype()));
-    return total;
-  }
-  int64_t bytes_after(int64_t tokens) const override {
-    const int64_t own = tokens % summaries_.block, before = tokens / summaries_.block;
-    const Tensor& k = keys_.value();
-    return ((summaries_.queries ? 3 : 2) * own + 2 * before * summaries_.rows) *
-           (k.numel() / k.size(1)) * static_cast<int64_t>(size_of(k.dtype()));
-  }
-
- private:
-  Tensor attend(const Variable& q) const {
-    SoftmaxAttentionOptions options;
-    if (summaries_.bias != 0) {
-      Tensor bias = Tensor::zeros({q.size(0), keys_.size(1), q.size(2)}, q.dtype());
-      bias.slice(1, 0, tokens_ / summaries_.block * summaries_.rows).fill(summaries_.bias);
-      options.key_bias = Variable(bias);
-    }
-    return softmax_attention(q, keys_, values_, options).value();
-  }
-
-  void close_block() {
-    const int64_t end = keys_.size(1), begin = end - summaries_.block;
-    const auto own = [&](const Variable& x) { return slice(x, 1, begin, end); };
-    const auto [keys, values] = summaries_.of({queries_, own(keys_), own(values_)});
-    keys_ = concat({slice(keys_, 1, 0, begin), keys}, 1);
-    values_ = concat({slice(values_, 1, 0, begin), values}, 1);
-    queries_ = {};
+    const auto [keys, values] = summaries_.of({queries_.defined() ? Variable(queries_) : Variable(),
+                                               own(cache_.keys()), own(cache_.values())});
+    cache_.truncate(begin);
+    for (int64_t row = 0; row < summaries_.rows; ++row)
+      cache_.put(begin + row, keys.value().select(1, row), values.value().select(1, row));
   }
 
   const Config& config_;
   BlockSummaries summaries_;
   int64_t tokens_ = 0;
-  Variable keys_, values_;  // (B, rows of summaries and tokens of the current block, H, D)
-  Variable queries_;        // of the current block
+  KeyValueCache cache_;  // of the summaries, then of the tokens of the current block
+  CacheAttention attend_;
+  std::vector<KeyRuns> runs_{1};
+  Tensor queries_;  // (B, block, H, D), of the current block
 };
 
 }  // namespace
 
-std::unique_ptr<Decoder> make_block_decoder(const Config& config, const BlockSummaries& summaries) {
-  return std::make_unique<BlockDecoder>(config, summaries);
+std::unique_ptr<Decoder> make_block_decoder(int64_t batch, const Config& config,
+                                            const BlockSummaries& summaries) {
+  return std::make_unique<BlockDecoder>(batch, config, summaries);
 }
 
 }  // namespace longhand::attention

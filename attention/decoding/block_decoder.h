@@ -22,6 +22,7 @@ struct BlockSummaries {
 
 /// A decoder that keeps the tokens of the current block and the summaries of those before it, and
 /// attends to both in one softmax of scores q·k / sqrt(D).
-std::unique_ptr<Decoder> make_block_decoder(const Config& config, const BlockSummaries& summaries);
+std::unique_ptr<Decoder> make_block_decoder(int64_t batch, const Config& config,
+                                            const BlockSummaries& summaries);
 
 }  // namespace longhand::attention

@@ -22,11 +22,21 @@ class Decoder {
   /// The result (B, H, D) for the next token: the row that forward() returns at its position.
   virtual Tensor step(const Token& token) = 0;
   Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) { return step({q, k, v}); }
+  /// Advances by a token like step(), without its result: where the state grows, at a cost that does
+  /// not depend on the tokens so far.
+  virtual void append(const Token& token) { step(token); }
   /// Bytes of the current state.
   virtual int64_t bytes() const = 0;
   /// Bytes after this number of tokens, at least as many as so far. The default is for states of constant
   /// size.
   virtual int64_t bytes_after(int64_t) const { return bytes(); }
+
+  /// Bytes of the state that a step must read alone, and those that it must read and write.
+  struct Traffic {
+    int64_t read = 0, updated = 0;
+  };
+  /// That of the latest step. The default is for states of which each token changes all.
+  virtual Traffic traffic() const { return {.updated = bytes()}; }
 };
 
 }  // namespace longhand::attention

@@ -5,6 +5,9 @@
 #include <vector>
 
 #include "longhand/attention/ops/highest.h"
+#include "longhand/attention/ops/scan_step.h"
+#include "longhand/attention/ops/tile/state_rows.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
@@ -13,6 +16,111 @@ namespace longhand::attention {
 namespace {
 
 constexpr int64_t first_capacity = 16;  // doubled whenever it is full
+constexpr int64_t score_block = 128;  // keys whose scores are computed before their values are read
+constexpr int64_t line_bytes = 64;    // of a cache of the CPU
+
+// Attention of one query to the keys of its head.
+template <class T>
+struct CachedHead {
+  const T *q, *k, *v;  // (D), (tokens, D), (tokens, D)
+  int64_t D, latest;   // the index of the last token
+  double slope;
+  const double* decays;  // sums of decays, or null
+  double bias;           // of the first `biased` keys
+  int64_t biased;
+
+  // The scores of n keys from `first` on. Inside simd().
+  void scores(const CacheScores& s, int64_t first, int64_t n, T* to) const {
+    const T scale = static_cast<T>(s.distance ? -s.scale / 2 : s.scale),
+            fall = static_cast<T>(slope), more = static_cast<T>(bias);
+    for (int64_t j = 0; j < n; j += kernels::rows_together) {
+      const int64_t count = std::min(kernels::rows_together, n - j);
+      const T* const keys = k + (first + j) * D;
+      // The values that are read next, and the keys of the next block.
+      for (int64_t i = 0; i < count * D; i += line_bytes / int64_t{sizeof(T)}) {
+        __builtin_prefetch(v + (first + j) * D + i);
+        __builtin_prefetch(keys + score_block * D + i);
+      }
+      T sums[kernels::rows_together];
+      if (s.distance)
+        kernels::lane_sums(
+            count, D,
+            [&](int64_t r, int64_t d) {
+              const T difference = q[d] - keys[r * D + d];
+              return difference * difference;
+            },
+            sums);
+      else
+        kernels::lane_sums(
+            count, D, [&](int64_t r, int64_t d) { return q[d] * keys[r * D + d]; }, sums);
+      for (int64_t r = 0; r < count; ++r) to[j + r] = scale * sums[r];
+    }
+    if (slope != 0)
+      for (int64_t l = 0; l < n; ++l) to[l] -= fall * static_cast<T>(latest - first - l);
+    if (decays)
+      for (int64_t l = 0; l < n; ++l) to[l] += static_cast<T>(decays[latest] - decays[first + l]);
+    for (int64_t l = 0; l < std::min(n, biased - first); ++l) to[l] += more;
+  }
+};
+
+// All scores before `end`, of which all but the highest are -inf.
+template <class T>
+std::vector<T> highest_scores(const CachedHead<T>& head, const CacheScores& s, int64_t end) {
+  std::vector<T> all(static_cast<size_t>(end)),
+      out(all.size(), -std::numeric_limits<T>::infinity());
+  simd([&] { head.scores(s, 0, end, all.data()); });
+  Highest<T> highest(s.most);
+  highest.add(all.data(), end);
+  std::vector<int32_t> selected;
+  highest.append_to(selected);
+  for (const int32_t j : selected) out[static_cast<size_t>(j)] = all[static_cast<size_t>(j)];
+  return out;
+}
+
+// One pass over keys and values, in blocks. Sums over blocks are in f64, in `sums` (D), and relative to
+// the largest score so far.
+template <class T>
+void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs, double* sums,
+            T* out) {
+  constexpr int64_t block = score_block;
+  constexpr T none = -std::numeric_limits<T>::infinity();
+  const std::vector<T> highest =
+      s.most > 0 ? highest_scores(head, s, runs.back().second) : std::vector<T>();
+  simd([&, D = head.D] {
+    T w[block], most = s.normalized ? none : T{0};
+    double den = 0;
+    std::fill(sums, sums + D, 0.0);
+    for (const auto& [begin, end] : runs)
+      for (int64_t j = begin; j < end; j += block) {
+        const int64_t n = std::min(block, end - j);
+        if (highest.empty())
+          head.scores(s, j, n, w);
+        else
+          std::copy_n(highest.data() + j, n, w);
+        const T top = s.normalized ? kernels::row_max(w, n) : T{0};
+        if (top == none) continue;
+        if (top > most) {
+          const double factor = math::exp(static_cast<double>(most) - static_cast<double>(top));
+          den *= factor;
+          for (int64_t d = 0; d < D; ++d) sums[d] *= factor;
+          most = top;
+        }
+        for (int64_t l = 0; l < n; ++l) w[l] = math::exp(w[l] - most);
+        den += static_cast<double>(kernels::row_sum(w, n));
+        std::fill(out, out + D, T{0});
+        tile::add_rows(head.v + j * D, n, D, w, out);
+        for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
+      }
+    for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(s.normalized ? sums[d] / den : sums[d]);
+  });
+}
+
+// `cache` with room for `capacity` tokens along axis 2, and its first `size` ones.
+Tensor with_room(const Tensor& cache, const Shape& shape, DType dtype, int64_t size) {
+  Tensor out = Tensor::empty(shape, dtype);
+  if (size > 0) copy_into(out.slice(2, 0, size), cache.slice(2, 0, size));
+  return out;
+}
 
 class CacheDecoder final : public Decoder {
  public:
@@ -21,67 +129,59 @@ class CacheDecoder final : public Decoder {
         heads_(config.heads),
         groups_(config.kv_heads ? config.kv_heads : config.heads),
         dim_(config.head_dim),
-        scores_(scores) {}
+        scores_(scores),
+        cache_(batch, groups_, dim_, scores.capacity),
+        attend_(scores) {}
 
   Tensor step(const Token& token) override {
-    const Tensor &q = token.q, &k = token.k, &v = token.v;
-    const Shape kv{batch_, groups_, dim_};
-    check<ShapeError>(
-        q.shape() == Shape{batch_, heads_, dim_} && k.shape() == kv && v.shape() == kv,
-        "decoder: expected q ", Shape{batch_, heads_, dim_}, ", k and v ", kv, ", got q ",
-        q.shape(), ", k ", k.shape(), ", v ", v.shape());
-    const int64_t place = scores_.place ? scores_.place(length_) : length_;
-    if (place >= capacity()) grow(q.dtype());
-    copy_into(keys_.select(2, place), k);
-    copy_into(values_.select(2, place), v);
-    if (scores_.log_decay) add_decays(scores_.log_decay(token).to(DType::f64).contiguous());
+    const Shape expected{batch_, heads_, dim_};
+    check<ShapeError>(token.q.shape() == expected, "decoder: expected q ", expected, ", got ",
+                      token.q.shape());
+    append(token);
+    runs_.resize(static_cast<size_t>(scores_.parts ? heads_ : 1));
+    for (size_t head = 0; head < runs_.size(); ++head) {
+      runs_[head].clear();
+      if (scores_.parts)
+        scores_.parts(static_cast<int64_t>(head), length_ - 1, runs_[head]);
+      else
+        runs_[head].emplace_back(
+            scores_.window > 0 ? std::max<int64_t>(0, length_ - scores_.window) : 0, length_);
+    }
+    return attend_(token.q, cache_, runs_, decays_);
+  }
+
+  void append(const Token& token) override {
+    const int64_t before = cache_.capacity();
+    cache_.put(scores_.place ? scores_.place(length_) : length_, token.k, token.v);
+    if (scores_.log_decay) {
+      if (cache_.capacity() > before)
+        decays_ = with_room(decays_, {batch_, heads_, cache_.capacity()}, DType::f64, length_);
+      add_decays(scores_.log_decay(token).to(DType::f64).contiguous());
+    }
     ++length_;
-    const Tensor queries = q.contiguous();
-    Tensor out = Tensor::empty(q.shape(), q.dtype());
-    dispatch_float(q.dtype(), [&]<class T>() {
-      parallel_for(batch_ * heads_, 1, [&](int64_t begin, int64_t end) {
-        std::vector<T> weights(capacity());
-        std::vector<double> sums(dim_);
-        for (int64_t r = begin; r < end; ++r) {  // b H + head
-          const int64_t at = r / heads_ * groups_ + r % heads_ / (heads_ / groups_);
-          attend(queries.data<T>() + r * dim_, keys_.data<T>() + at * capacity() * dim_,
-                 values_.data<T>() + at * capacity() * dim_,
-                 scores_.slopes.empty() ? 0.0 : scores_.slopes[r % heads_],
-                 decays_.defined() ? decays_.data<double>() + r * capacity() : nullptr,
-                 parts(r % heads_), weights.data(), sums.data(), out.data<T>() + r * dim_);
-        }
-      });
-    });
-    return out;
   }
 
-  int64_t bytes() const override {
-    int64_t total = 0;
-    for (const Tensor* const cache : {&keys_, &values_, &decays_})
-      if (cache->defined()) total += cache->numel() * static_cast<int64_t>(size_of(cache->dtype()));
-    return total;
-  }
-
+  int64_t bytes() const override { return cache_.bytes() + of_decays(cache_.capacity()); }
   int64_t bytes_after(int64_t tokens) const override {
-    int64_t grown = capacity();
-    while (grown < tokens && !scores_.capacity) grown *= 2;
-    return bytes() / capacity() * grown;
+    const int64_t capacity = cache_.capacity_after(tokens);
+    return capacity * cache_.token_bytes() + of_decays(capacity);
+  }
+  Traffic traffic() const override {
+    int64_t keys = 0, values = 0;  // of all groups
+    for (size_t head = 0; head < runs_.size(); ++head) {
+      if (runs_.size() > 1 && static_cast<int64_t>(head) % (heads_ / groups_) != 0) continue;
+      int64_t n = 0;
+      for (const auto& [begin, end] : runs_[head]) n += end - begin;
+      n *= runs_.size() > 1 ? 1 : groups_;
+      keys += n;
+      values += scores_.most > 0 ? std::min(n, scores_.most * groups_) : n;
+    }
+    return {.read = (keys + values) * cache_.token_bytes() / (2 * groups_) + of_decays(length_)};
   }
 
  private:
-  int64_t capacity() const { return keys_.defined() ? keys_.size(2) : 0; }
-
-  void grow(DType dtype) {
-    const int64_t larger =
-        scores_.capacity ? scores_.capacity : std::max(first_capacity, 2 * capacity());
-    const auto move = [&](Tensor& cache, const Shape& shape, DType type) {
-      Tensor moved = Tensor::empty(shape, type);
-      if (length_) copy_into(moved.slice(2, 0, length_), cache);
-      cache = moved;
-    };
-    for (Tensor* const cache : {&keys_, &values_})
-      move(*cache, {batch_, groups_, larger, dim_}, dtype);
-    if (scores_.log_decay) move(decays_, {batch_, heads_, larger}, DType::f64);
+  int64_t of_decays(int64_t tokens) const {
+    return scores_.log_decay ? batch_ * heads_ * tokens * int64_t{sizeof(double)} : 0;
   }
 
   // Appends the sums of all decays so far.
@@ -89,85 +189,18 @@ class CacheDecoder final : public Decoder {
     check<ShapeError>(latest.shape() == Shape{batch_, heads_}, "decoder: expected log_decay ",
                       Shape{batch_, heads_}, ", got ", latest.shape());
     for (int64_t r = 0; r < batch_ * heads_; ++r) {
-      double* const sums = decays_.data<double>() + r * capacity();
+      double* const sums = decays_.data<double>() + r * cache_.capacity();
       sums[length_] = (length_ ? sums[length_ - 1] : 0) + latest.data<double>()[r];
     }
-  }
-
-  using Parts = std::vector<std::pair<int64_t, int64_t>>;
-
-  // The runs of keys that the latest query of a head attends to.
-  Parts parts(int64_t head) const {
-    if (scores_.parts) return scores_.parts(head, length_ - 1);
-    return {{scores_.window > 0 ? std::max<int64_t>(0, length_ - scores_.window) : 0, length_}};
-  }
-
-  // Sets all of n scores but the highest to -inf.
-  template <class T>
-  void omit_all_but_highest(T* scores, int64_t n) const {
-    Highest<T> highest(scores_.most);
-    highest.add(scores, n);
-    std::vector<int32_t> selected;
-    highest.append_to(selected);
-    auto next = selected.begin();
-    for (int64_t j = 0; j < n; ++j)
-      if (next != selected.end() && *next == j)
-        ++next;
-      else
-        scores[j] = -std::numeric_limits<T>::infinity();
-  }
-
-  // Attention of q (D) to the given runs of k and v (t, D), with the sums of decays (t) or null.
-  // `weights` has room for all in the cache; `sums` (D) adds up the results of blocks of keys.
-  template <class T>
-  void attend(const T* q, const T* k, const T* v, double slope, const double* decays,
-              const Parts& parts, T* weights, double* sums, T* out) const {
-    constexpr int64_t block = 128;
-    const int64_t D = dim_, n = length_, first = parts.front().first;
-    const T scale = static_cast<T>(scores_.scale), fall = static_cast<T>(slope);
-    const bool distance = scores_.distance, normalized = scores_.normalized;
-    simd([&] {
-      for (const auto& [begin, end] : parts)
-        for (int64_t j = begin; j < end; ++j) {
-          const T* const key = k + j * D;
-          T sum = 0;
-          if (distance)
-            for (int64_t d = 0; d < D; ++d) sum -= (q[d] - key[d]) * (q[d] - key[d]) / 2;
-          else
-            for (int64_t d = 0; d < D; ++d) sum += q[d] * key[d];
-          weights[j] = scale * sum - fall * static_cast<T>(n - 1 - j);
-          if (decays) weights[j] += static_cast<T>(decays[n - 1] - decays[j]);
-        }
-    });
-    if (scores_.most > 0) omit_all_but_highest(weights + first, n - first);
-    simd([&] {
-      T most = normalized ? weights[first] : T{0};
-      if (normalized)
-        for (const auto& [begin, end] : parts)
-          for (int64_t j = begin; j < end; ++j) most = weights[j] > most ? weights[j] : most;
-      double den = 0;
-      std::fill(sums, sums + D, 0.0);
-      for (const auto& [begin, end] : parts)
-        for (int64_t j = begin; j < end; j += block) {
-          T block_den = 0;
-          std::fill(out, out + D, T{0});
-          for (int64_t l = j; l < std::min(end, j + block); ++l) {
-            const T w = math::exp(weights[l] - most);
-            block_den += w;
-            for (int64_t d = 0; d < D; ++d) out[d] += w * v[l * D + d];
-          }
-          den += static_cast<double>(block_den);
-          for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
-        }
-      for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(normalized ? sums[d] / den : sums[d]);
-    });
   }
 
   int64_t batch_, heads_, groups_, dim_;
   CacheScores scores_;
   int64_t length_ = 0;
-  Tensor keys_, values_;  // (B, G, capacity, D)
-  Tensor decays_;         // (B, H, capacity): sums of decays
+  KeyValueCache cache_;
+  CacheAttention attend_;
+  std::vector<KeyRuns> runs_;  // of the latest token: of each head, or one for all
+  Tensor decays_;              // (B, H, capacity): sums of decays
 };
 
 }  // namespace
@@ -176,6 +209,61 @@ Tensor repeat_groups(const Tensor& x, int64_t heads) {
   const int64_t B = x.size(0), G = x.size(1), D = x.size(2);
   if (G == heads) return x;
   return x.unsqueeze(2).expand({B, G, heads / G, D}).contiguous().reshape({B, heads, D});
+}
+
+int64_t KeyValueCache::capacity_after(int64_t size) const {
+  int64_t out = constant_ ? constant_ : std::max(first_capacity, capacity());
+  while (out < size && !constant_) out *= 2;
+  return out;
+}
+
+int64_t KeyValueCache::token_bytes() const {
+  const int64_t row = batch_ * groups_ * dim_;
+  return (keys_.defined() ? 2 : 1) * row * static_cast<int64_t>(size_of(values_.dtype()));
+}
+
+void KeyValueCache::put(int64_t place, const Tensor& k, const Tensor& v) {
+  const Shape row{batch_, groups_, dim_};
+  check<ShapeError>(v.shape() == row && (!k.defined() || k.shape() == row),
+                    "decoder: expected k and v ", row, ", got k ", k.defined() ? k.shape() : row,
+                    ", v ", v.shape());
+  if (place >= capacity()) {
+    const Shape shape{batch_, groups_, capacity_after(place + 1), dim_};
+    if (k.defined()) keys_ = with_room(keys_, shape, k.dtype(), size_);
+    values_ = with_room(values_, shape, v.dtype(), size_);
+  }
+  if (k.defined()) copy_into(keys_.select(2, place), k);
+  copy_into(values_.select(2, place), v);
+  size_ = std::max(size_, place + 1);
+}
+
+Tensor CacheAttention::operator()(const Tensor& q, const KeyValueCache& cache,
+                                  const std::vector<KeyRuns>& runs, const Tensor& decays,
+                                  double bias, int64_t biased) {
+  const Tensor queries = q.contiguous();
+  const Tensor &k = cache.keys(), &v = cache.values();
+  const int64_t H = q.size(1), D = q.size(2), G = k.size(1), room = k.size(2);
+  Tensor out = Tensor::empty(q.shape(), q.dtype());
+  sums_.resize(static_cast<size_t>(q.numel()));
+  dispatch_float(q.dtype(), [&]<class T>() {
+    parallel_for(q.size(0) * H, heads_of_task(cache.size() * D), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {  // b H + head
+        const int64_t head = r % H, at = (r / H * G + head / (H / G)) * room * D;
+        const CachedHead<T> of{queries.data<T>() + r * D,
+                               k.data<T>() + at,
+                               v.data<T>() + at,
+                               D,
+                               cache.size() - 1,
+                               scores_.slopes.empty() ? 0.0 : scores_.slopes[head],
+                               decays.defined() ? decays.data<double>() + r * room : nullptr,
+                               bias,
+                               biased};
+        attend(of, scores_, runs[runs.size() > 1 ? static_cast<size_t>(head) : 0],
+               sums_.data() + r * D, out.data<T>() + r * D);
+      }
+    });
+  });
+  return out;
 }
 
 std::unique_ptr<Decoder> make_cache_decoder(int64_t batch, const Config& config,

@@ -12,15 +12,17 @@ namespace longhand::attention {
 /// (B, G, D) to (B, H, D): each of the G heads repeated H / G times.
 Tensor repeat_groups(const Tensor& x, int64_t heads);
 
+/// Runs [begin, end) of keys, in increasing order.
+using KeyRuns = std::vector<std::pair<int64_t, int64_t>>;
+
 /// The weight of key j for query i is e^s_ij, or with `normalized` e^s_ij / sum_j e^s_ij.
 struct CacheScores {
   double scale = 1;       // s_ij = scale q_i·k_j
   bool distance = false;  // s_ij = -scale |q_i - k_j|² / 2 instead
   bool normalized = true;
   int64_t window = 0;  // if not 0, only keys with i - j < window
-  /// The only keys that the query of a token and head attends to, as runs [begin, end) in increasing
-  /// order, at least one key; empty: all.
-  std::function<std::vector<std::pair<int64_t, int64_t>>(int64_t head, int64_t query)> parts{};
+  /// Appends the only keys that the query of a token and head attends to, at least one; empty: all.
+  std::function<void(int64_t head, int64_t query, KeyRuns& to)> parts{};
   /// If not 0, that of a cache of constant size, in which place() is where a token replaces an earlier
   /// one; `parts` are runs of places. Only with a scale and `parts`.
   int64_t capacity = 0;
@@ -30,6 +32,50 @@ struct CacheScores {
   /// The log decay (B, H) of a token, or empty: Σ of those of the tokens t, j < t <= i, is added to
   /// s_ij.
   std::function<Tensor(const Token&)> log_decay{};
+};
+
+/// Keys and values of the tokens so far, with room for more, which doubles when it is full.
+class KeyValueCache {
+ public:
+  /// Of B sequences, with G heads of dimension D. A capacity that is not 0 is constant.
+  KeyValueCache(int64_t batch, int64_t groups, int64_t dim, int64_t capacity = 0)
+      : batch_(batch), groups_(groups), dim_(dim), constant_(capacity) {}
+
+  /// Writes k and v (B, G, D) at a place, at most one behind the last. Throws ShapeError.
+  void put(int64_t place, const Tensor& k, const Tensor& v);
+  /// Forgets the tokens from this place on.
+  void truncate(int64_t size) { size_ = size; }
+
+  int64_t size() const { return size_; }
+  int64_t capacity() const { return values_.defined() ? values_.size(2) : 0; }
+  const Tensor& keys() const { return keys_; }  // (B, G, capacity, D)
+  const Tensor& values() const { return values_; }
+  /// Those of one token.
+  int64_t token_bytes() const;
+  int64_t bytes() const { return capacity() * token_bytes(); }
+  /// The capacity when there have been `size` tokens at once.
+  int64_t capacity_after(int64_t size) const;
+
+ private:
+  int64_t batch_, groups_, dim_, constant_, size_ = 0;
+  Tensor keys_, values_;
+};
+
+/// Attention of one query of each head to a cache, which allocates nothing but its result (unless only
+/// the highest scores count).
+class CacheAttention {
+ public:
+  explicit CacheAttention(CacheScores scores) : scores_(std::move(scores)) {}
+
+  /// The result (B, H, D) for queries q (B, H, D) to the runs of keys of each head, or the same of all
+  /// heads. With the sums of decays (B, H, capacity) in f64, or undefined; `bias` is added to the scores
+  /// of the first `biased` keys.
+  Tensor operator()(const Tensor& q, const KeyValueCache& cache, const std::vector<KeyRuns>& runs,
+                    const Tensor& decays = {}, double bias = 0, int64_t biased = 0);
+
+ private:
+  CacheScores scores_;
+  std::vector<double> sums_;  // (B, H, D): sums over blocks of keys
 };
 
 /// A decoder that caches all keys and values so far, (B, G, t, D) each, with a log_decay also the sums

@@ -29,11 +29,7 @@ class StateDecoder final : public Decoder {
         k.defined() ? k.shape() : Shape{}, ", v ", v.shape());
     const Token all{q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_),
                     token.x};
-    StepInputs in = step_(all, position_++);
-    // Tokens are added one after the other: in f32, sums over 65,536 tokens lose up to 3 digits.
-    for (Tensor* const x : {&in.q, &in.k, &in.v, &in.log_decay, &in.key_log})
-      if (x->defined()) *x = x->to(DType::f64);
-    Tensor out = scan_step(state_, in, normalizer_);
+    Tensor out = scan_step(state_, step_(all, position_++), normalizer_);
     if (normalizer_ == Normalizer::query)
       out = normalised(Variable(out.unsqueeze(1)), guard_).value().squeeze(1);
     out = out.to(v.dtype());

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "longhand/attention/ops/joined.h"
+#include "longhand/attention/ops/scan_step.h"
 #include "longhand/attention/ops/tile/delta_blocks.h"
+#include "longhand/attention/ops/tile/state_rows.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
@@ -264,7 +266,7 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
       ", v ", vs);
   const int64_t B = ks[0], H = ks[1], m = ks[2], E = vs[2];
   const Shape expected{B, H, m, E}, head{B, H};
-  if (!state.defined()) state = Tensor::zeros(expected, in.k.dtype());
+  if (!state.defined()) state = Tensor::zeros(expected, DType::f64);
   check<ShapeError>(state.shape() == expected, "delta_step: expected a state of shape ", expected,
                     ", got ", state.shape());
   check<ShapeError>(
@@ -277,31 +279,44 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
   const Tensor &q = x.q, &k = x.k, &v = x.v, &beta = x.beta, &g = x.log_decay,
                &r = x.read.defined() ? x.read : k;
   const bool each = g.defined() && g.rank() == 3;
-  Tensor out = Tensor::zeros({B, H, E}, in.k.dtype());
+  Tensor out = Tensor::zeros({B, H, E}, DType::f64),
+         errors = Tensor::empty(out.shape(), DType::f64);
   dispatch_float(in.k.dtype(), [&]<class T>() {
-    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-      std::vector<T> error(E);
+    const auto numbers = [](const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; };
+    const T *const queries = numbers(q), *const keys = numbers(k), *const values = numbers(v),
+                   *const reads = numbers(r), *const betas = numbers(beta),
+                   *const decays = numbers(g);
+    parallel_for(B * H, heads_of_task(m * E), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
-        simd([&, S = state.data<T>() + i * m * E, e = error.data(), to = out.data<T>() + i * E] {
-          std::copy_n(v.data<T>() + i * E, E, e);
-          for (int64_t l = 0; l < m; ++l) {
-            T* const row = S + l * E;
-            const T decay = g.defined() ? math::exp(g.data<T>()[each ? i * m + l : i]) : T{1};
-            const T read = r.data<T>()[i * m + l];
-            for (int64_t c = 0; c < E; ++c) {
-              row[c] *= decay;
-              e[c] -= read * row[c];
+        simd([&, S = state.data<double>() + i * m * E, e = errors.data<double>() + i * E,
+              to = out.data<double>() + i * E] {
+          double decay[state_rows], key[state_rows], query[state_rows];
+          const double of_head = decays && !each ? math::exp(static_cast<double>(decays[i])) : 1,
+                       strength = betas ? static_cast<double>(betas[i]) : 1;
+          // f(first, n, at) of the rows of S, with their decays.
+          const auto for_rows = [&](auto f) {
+            for (int64_t first = 0; first < m; first += state_rows) {
+              const int64_t n = std::min(state_rows, m - first), at = i * m + first;
+              if (each)
+                for (int64_t l = 0; l < n; ++l)
+                  decay[l] = math::exp(static_cast<double>(decays[at + l]));
+              else
+                std::fill(decay, decay + n, of_head);
+              f(first, n, at);
             }
-          }
-          const T strength = beta.defined() ? beta.data<T>()[i] : T{1};
-          for (int64_t l = 0; l < m; ++l) {
-            T* const row = S + l * E;
-            const T key = strength * k.data<T>()[i * m + l], query = q.data<T>()[i * m + l];
-            for (int64_t c = 0; c < E; ++c) {
-              row[c] += key * e[c];
-              to[c] += query * row[c];
+          };
+          std::copy_n(values + i * E, E, e);
+          for_rows([&](int64_t first, int64_t n, int64_t at) {
+            for (int64_t l = 0; l < n; ++l) key[l] = -decay[l] * static_cast<double>(reads[at + l]);
+            add_rows(S + first * E, n, E, key, e);
+          });
+          for_rows([&](int64_t first, int64_t n, int64_t at) {
+            for (int64_t l = 0; l < n; ++l) {
+              key[l] = strength * static_cast<double>(keys[at + l]);
+              query[l] = static_cast<double>(queries[at + l]);
             }
-          }
+            update_rows(S + first * E, n, E, decay, key, query, e, to);
+          });
         });
     });
   });

@@ -3,28 +3,33 @@
 #include <algorithm>
 #include <limits>
 
+#include "longhand/attention/ops/tile/state_rows.h"
 #include "longhand/autograd/grad_mode.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::attention {
 
+int64_t heads_of_task(int64_t numbers) {
+  return std::max<int64_t>(1, (int64_t{1} << 14) / std::max<int64_t>(1, numbers));
+}
+
 Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) {
   const NoGrad no_grad;
   const Shape& ks = in.k.shape();
   const int64_t B = ks[0], H = ks[1], m = ks[2], E = in.v.size(2);
-  const DType dtype = in.k.dtype();
   check<ShapeError>(in.q.shape() == ks && in.v.size(0) == B && in.v.size(1) == H,
                     "scan: expected q and k (B, H, m) and v (B, H, E), got q ", in.q.shape(),
                     ", k ", ks, ", v ", in.v.shape());
   const bool z = normalizer != Normalizer::none, scaled = in.key_log.defined();
   if (!state.S.defined()) {
-    state.S = Variable(Tensor::zeros({B, H, m, E}, dtype));
-    if (z) state.z = Variable(Tensor::zeros({B, H, m}, dtype));
+    state.S = Variable(Tensor::zeros({B, H, m, E}, DType::f64));
+    if (z) state.z = Variable(Tensor::zeros({B, H, m}, DType::f64));
     if (scaled)
       state.log_scale = Variable(
-          Tensor::full(in.key_log.shape(), -std::numeric_limits<double>::infinity(), dtype));
+          Tensor::full(in.key_log.shape(), -std::numeric_limits<double>::infinity(), DType::f64));
   }
   check<ShapeError>(state.S.shape() == Shape{B, H, m, E} && state.z.defined() == z &&
                         state.log_scale.defined() == scaled,
@@ -38,45 +43,57 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
   const Tensor q = dense(in.q), k = dense(in.k), v = dense(in.v), g = dense(in.log_decay),
                key_log = dense(in.key_log);
   const bool column = normalizer == Normalizer::query;
-  Tensor out = Tensor::zeros({B, H, column ? E + 1 : E}, dtype);
-  const bool g_each = g.defined() && g.rank() == 3, log_each = scaled && key_log.rank() == 3;
-  dispatch_float(dtype, [&]<class T>() {
-    T* const S = state.S.mutable_value().data<T>();
-    T* const zs = z ? state.z.mutable_value().data<T>() : nullptr;
-    T* const scales = scaled ? state.log_scale.mutable_value().data<T>() : nullptr;
-    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
+  Tensor out = Tensor::zeros({B, H, column ? E + 1 : E}, DType::f64);
+  const bool g_each = g.defined() && g.rank() == 3, log_each = scaled && key_log.rank() == 3,
+             each = g_each || log_each;
+  double* const S = state.S.mutable_value().data<double>();
+  double* const zs = z ? state.z.mutable_value().data<double>() : nullptr;
+  double* const outs = out.data<double>();
+  double* const scales = scaled ? state.log_scale.mutable_value().data<double>() : nullptr;
+  dispatch_float(in.k.dtype(), [&]<class T>() {
+    const auto numbers = [](const Tensor& x) { return x.defined() ? x.data<T>() : nullptr; };
+    const T *const qs = numbers(q), *const keys = numbers(k), *const vs = numbers(v),
+                   *const decays = numbers(g), *const logs = numbers(key_log);
+    parallel_for(B * H, heads_of_task(m * E), [&](int64_t begin, int64_t end) {
       for (int64_t head = begin; head < end; ++head)
         simd([&, width = out.size(2)] {
-          T* const to = out.data<T>() + head * width;
-          const T* const value = v.data<T>() + head * E;
-          T decay = 1, weight = 1;
-          for (int64_t l = 0; l < m; ++l) {
-            const int64_t at = head * m + l;
-            if (l == 0 || g_each || log_each) {
-              const T log_decay = g.defined() ? g.data<T>()[g_each ? at : head] : T{0};
-              decay = math::exp(log_decay);
-              if (scaled) {
-                T& c = scales[log_each ? at : head];
-                const T log = key_log.data<T>()[log_each ? at : head];
-                const T next = std::max(c + log_decay, log);
-                decay = math::exp(c + log_decay - next), weight = math::exp(log - next);
-                c = next;
+          double* const to = outs + head * width;
+          double decay[tile::state_rows], weight[tile::state_rows], key[tile::state_rows],
+              query[tile::state_rows];
+          for (int64_t first = 0; first < m; first += tile::state_rows) {
+            const int64_t n = std::min(tile::state_rows, m - first), at = head * m + first;
+            // One decay and one weight of all rows are those of the first one.
+            const int64_t own = each ? n : first == 0 ? 1 : 0;
+            for (int64_t l = 0; l < own; ++l) {
+              const double log_decay =
+                  decays ? static_cast<double>(decays[g_each ? at + l : head]) : 0;
+              if (!scaled) {
+                decay[l] = math::exp(log_decay), weight[l] = 1;
+                continue;
               }
+              double& c = scales[log_each ? at + l : head];
+              const double log = static_cast<double>(logs[log_each ? at + l : head]);
+              const double next = std::max(c + log_decay, log);
+              decay[l] = math::exp(c + log_decay - next), weight[l] = math::exp(log - next);
+              c = next;
             }
-            const T key = weight * k.data<T>()[at];
-            T query = q.data<T>()[at];
+            if (!each && first == 0) {
+              std::fill(decay + 1, decay + n, decay[0]);
+              std::fill(weight + 1, weight + n, weight[0]);
+            }
+            for (int64_t l = 0; l < n; ++l) {
+              key[l] = weight[l] * static_cast<double>(keys[at + l]);
+              query[l] = static_cast<double>(qs[at + l]);
+            }
             if (zs) {
-              zs[at] = decay * zs[at] + key;
+              double* const z_rows = zs + at;
+              for (int64_t l = 0; l < n; ++l) z_rows[l] = decay[l] * z_rows[l] + key[l];
               if (column)
-                to[E] += query * zs[at];
+                to[E] += kernels::row_dot(query, z_rows, n);
               else
-                query /= zs[at];
+                for (int64_t l = 0; l < n; ++l) query[l] /= z_rows[l];
             }
-            T* const row = S + at * E;
-            for (int64_t e = 0; e < E; ++e) {
-              row[e] = decay * row[e] + key * value[e];
-              to[e] += query * row[e];
-            }
+            tile::update_rows(S + at * E, n, E, decay, key, query, vs + head * E, to);
           }
         });
     });

@@ -12,6 +12,10 @@ struct StepInputs {
   Tensor key_log{};    // (B, H) or (B, H, m): the features of the key are e^key_log k
 };
 
+/// Heads that one task of a decoder takes, if a token reads this number of elements for each: those of a
+/// short task would take less time than to start it.
+int64_t heads_of_task(int64_t numbers);
+
 enum class Normalizer {
   none,     // out = Sᵀ q
   query,    // also z·q, in the last column
@@ -19,7 +23,8 @@ enum class Normalizer {
 };
 
 /// Advances the state by one token, in place and without gradients; an undefined state means
-/// zeros. Returns out (B, H, E), or (B, H, E + 1) with Normalizer::query. With a key_log the state
+/// zeros. The state and the result are f64 whatever the dtype of the inputs: tokens are added one after
+/// the other, and in f32 sums over 65,536 of them lose up to 3 digits. Returns out (B, H, E), or (B, H, E + 1) with Normalizer::query. With a key_log the state
 /// has a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
 Tensor scan_step(ScanState& state, const StepInputs& inputs, Normalizer normalizer);
 

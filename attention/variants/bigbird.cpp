@@ -77,14 +77,12 @@ class Bigbird final : public Variant {
     const Generator random = generator_of(random_state_.value());
     return make_cache_decoder(
         batch, config(),
-        {.scale = scale_, .parts = [this, random](int64_t head, int64_t query) {
+        {.scale = scale_, .parts = [this, random](int64_t head, int64_t query, KeyRuns& parts) {
            std::vector<int32_t> blocks;
            const int64_t block = query / options_.block;
            append_row(random.fork(static_cast<uint64_t>(head)), block, block + 1, blocks);
-           std::vector<std::pair<int64_t, int64_t>> parts;
            for (const int32_t b : blocks)
              parts.emplace_back(b * options_.block, std::min((b + 1) * options_.block, query + 1));
-           return parts;
          }});
   }
 

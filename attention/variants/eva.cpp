@@ -66,13 +66,14 @@ class Eva final : public Variant {
   Eva(const nn::Scope& scope_, const Config& config, const EvaOptions& options)
       : Variant(scope_, config), options_(options), weighs_(options.chunk_weight == "tokens") {}
 
-  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_block_decoder(
-        config(), {.block = options_.window,
-                   .rows = options_.window / options_.chunk,
-                   .queries = true,
-                   .bias = weighs_ ? std::log(static_cast<double>(options_.chunk)) : 0,
-                   .of = [this](const Inputs& block) { return chunks(block, {}, {}); }});
+        batch, config(),
+        {.block = options_.window,
+         .rows = options_.window / options_.chunk,
+         .queries = true,
+         .bias = weighs_ ? std::log(static_cast<double>(options_.chunk)) : 0,
+         .of = [this](const Inputs& block) { return chunks(block, {}, {}); }});
   }
   std::string algorithm(int64_t tokens) const override {
     if (tokens > options_.window) return {};

@@ -205,11 +205,11 @@ class Linformer final : public Variant {
         ": linformer then costs more than softmax; reduce k, for example to ",
         std::max<int64_t>(tokens / 4, 1), ", or use attention.type = \"softmax\"");
   }
-  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     const auto slots = [this](const Inputs& block) {
       return std::pair(compress(block.k, {}, false, {}), compress(block.v, {}, true, {}));
     };
-    return make_block_decoder(config(), {.block = block_, .of = slots});
+    return make_block_decoder(batch, config(), {.block = block_, .of = slots});
   }
   // Counts E K, F V and attention to the slots; the backward pass has two products for each.
   Work work(int64_t queries, int64_t keys) const override {

@@ -7,6 +7,7 @@
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
@@ -22,11 +23,14 @@ class MeanDecoder final : public Decoder {
     const Tensor in = v.contiguous();
     Tensor out = Tensor::empty(v.shape(), v.dtype());
     dispatch_float(v.dtype(), [&]<class T>() {
-      const T inverse = T{1} / static_cast<T>(tokens_);
-      for (int64_t i = 0; i < out.numel(); ++i) {
-        const double sum = sums_.data<double>()[i] += double{in.data<T>()[i]};
-        out.data<T>()[i] = static_cast<T>(sum) * inverse;
-      }
+      simd([&, n = out.numel(), inverse = T{1} / static_cast<T>(tokens_), from = in.data<T>(),
+            sums = sums_.data<double>(), to = out.data<T>()] {
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; ++i) {
+          sums[i] += static_cast<double>(from[i]);
+          to[i] = static_cast<T>(sums[i]) * inverse;
+        }
+      });
     });
     return repeat_groups(out, heads_);
   }

@@ -183,21 +183,14 @@ class ParallelDecoder final : public Decoder {
   }
 
   Tensor step(const Token& token) override {
-    const Token all{token.q, token.k.defined() ? repeat_groups(token.k, heads_) : token.k,
-                    repeat_groups(token.v, heads_), token.x};
-    Tensor out = Tensor::empty(all.v.shape(), all.v.dtype());
-    const int64_t D = all.v.size(2);
-    int64_t first = 0;
-    for (const auto& [heads, decoder] : parts_) {
-      const int64_t last = first + heads;
-      const auto take = [&](const Tensor& x, int64_t unit) {
-        return x.defined() ? x.slice(1, first * unit, last * unit) : x;
-      };
-      copy_into(out.slice(1, first, last),
-                decoder->step({take(all.q, 1), take(all.k, 1), take(all.v, 1), take(all.x, D)}));
-      first = last;
-    }
+    Tensor out = Tensor::empty({token.v.size(0), heads_, token.v.size(2)}, token.v.dtype());
+    for_parts(token, [&](Decoder& part, int64_t begin, int64_t end, const Token& own) {
+      copy_into(out.slice(1, begin, end), part.step(own));
+    });
     return out;
+  }
+  void append(const Token& token) override {
+    for_parts(token, [](Decoder& part, int64_t, int64_t, const Token& own) { part.append(own); });
   }
   int64_t bytes() const override {
     int64_t sum = 0;
@@ -209,12 +202,38 @@ class ParallelDecoder final : public Decoder {
     for (const auto& part : parts_) sum += part.decoder->bytes_after(tokens);
     return sum;
   }
+  Traffic traffic() const override {
+    Traffic sum;
+    for (const auto& part : parts_) {
+      const Traffic own = part.decoder->traffic();
+      sum = {sum.read + own.read, sum.updated + own.updated};
+    }
+    return sum;
+  }
 
  private:
   struct OfPart {
     int64_t heads;
     std::unique_ptr<Decoder> decoder;
   };
+
+  // Calls f for each part, the first and the end of its heads, and what is theirs of a token.
+  template <class F>
+  void for_parts(const Token& token, F f) {
+    const Token all{token.q, token.k.defined() ? repeat_groups(token.k, heads_) : token.k,
+                    repeat_groups(token.v, heads_), token.x};
+    const int64_t D = all.v.size(2);
+    int64_t first = 0;
+    for (const auto& [heads, decoder] : parts_) {
+      const int64_t end = first + heads;
+      const auto take = [&](const Tensor& x, int64_t unit) {
+        return x.defined() ? x.slice(1, first * unit, end * unit) : x;
+      };
+      f(*decoder, first, end, {take(all.q, 1), take(all.k, 1), take(all.v, 1), take(all.x, D)});
+      first = end;
+    }
+  }
+
   int64_t heads_;
   std::vector<OfPart> parts_;
 };

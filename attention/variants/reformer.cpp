@@ -22,6 +22,7 @@
 #include "longhand/attention/ops/hash_buckets.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
 
 namespace longhand::attention {
 namespace {
@@ -45,34 +46,49 @@ class ReformerDecoder final : public Decoder {
         members_(static_cast<size_t>(batch * H_ * rounds_ * buckets)) {}
 
   Tensor step(const Token& token) override {
-    const int64_t B = token.q.size(0);
-    const Tensor q = token.q.contiguous(), v = token.v.contiguous();
-    const Tensor key = rms_norm(Variable(q), {}, eps).value();
-    Tensor out = Tensor::empty(q.shape(), q.dtype());
-    for (int64_t row = 0; row < B * G_; ++row)
-      append(values_[static_cast<size_t>(row)], v.data<T>() + row * D_);
-    for (int64_t row = 0; row < B * H_; ++row) {
-      std::vector<T>& keys = keys_[static_cast<size_t>(row)];
-      append(keys, key.data<T>() + row * D_);
-      const int64_t group = row / H_ * G_ + row % H_ * G_ / H_;
-      attend(q.data<T>() + row * D_, row, keys, values_[static_cast<size_t>(group)],
-             out.data<T>() + row * D_);
-    }
-    ++tokens_;
+    Tensor out = Tensor::empty(token.q.shape(), token.q.dtype());
+    add(token, out.data<T>());
     return out;
   }
+  void append(const Token& token) override { add(token, nullptr); }
   int64_t bytes() const override { return bytes_after(tokens_); }
   // Keys, values and, for every round, each token in the list of its bucket.
   int64_t bytes_after(int64_t tokens) const override {
     const int64_t rows = std::ssize(keys_), groups = std::ssize(values_);
     return tokens * ((rows + groups) * D_ * static_cast<int64_t>(sizeof(T)) + rows * rounds_ * 4);
   }
+  // Two tokens of a bucket need not be next to each other.
+  Traffic traffic() const override {
+    const int64_t rows = std::ssize(keys_), seen = std::min(tokens_, rounds_ * window_);
+    return {.read = rows * seen * (2 * D_ * static_cast<int64_t>(sizeof(T)) + 4)};
+  }
 
  private:
-  void append(std::vector<T>& to, const T* row) const { to.insert(to.end(), row, row + D_); }
+  void keep(std::vector<T>& to, const T* row) const { to.insert(to.end(), row, row + D_); }
 
-  void attend(const T* q, int64_t row, const std::vector<T>& keys, const std::vector<T>& values,
-              T* to) {
+  // Keeps a token and, if `out` is not null, attends to it and those before it.
+  void add(const Token& token, T* out) {
+    const int64_t B = token.q.size(0);
+    const Tensor q = token.q.contiguous(), v = token.v.contiguous();
+    const Tensor key = rms_norm(Variable(q), {}, eps).value();
+    for (int64_t row = 0; row < B * G_; ++row)
+      keep(values_[static_cast<size_t>(row)], v.data<T>() + row * D_);
+    parallel_for(B * H_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        std::vector<T>& keys = keys_[static_cast<size_t>(row)];
+        keep(keys, key.data<T>() + row * D_);
+        const int64_t group = row / H_ * G_ + row % H_ * G_ / H_;
+        const std::vector<int32_t> seen = latest_of_buckets(q.data<T>() + row * D_, row);
+        if (out)
+          attend(q.data<T>() + row * D_, seen, keys, values_[static_cast<size_t>(group)],
+                 out + row * D_);
+      }
+    });
+    ++tokens_;
+  }
+
+  // The latest tokens of the buckets of a query, to which it is added.
+  std::vector<int32_t> latest_of_buckets(const T* q, int64_t row) {
     std::vector<int32_t> seen;
     std::vector<double> products;
     for (int64_t r = 0; r < rounds_; ++r) {
@@ -85,6 +101,11 @@ class ReformerDecoder final : public Decoder {
     std::sort(seen.begin(), seen.end());
     seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     if (seen.empty()) seen.push_back(static_cast<int32_t>(tokens_));
+    return seen;
+  }
+
+  void attend(const T* q, const std::vector<int32_t>& seen, const std::vector<T>& keys,
+              const std::vector<T>& values, T* to) const {
     std::vector<double> p, out(static_cast<size_t>(D_));
     for (const int32_t j : seen) {
       double score = 0;

@@ -190,6 +190,10 @@ class ScatterbrainDecoder final : public Decoder {
     return 2 * keys_.numel() * static_cast<int64_t>(size_of(dtype_)) +
            keys_.size(0) * heads_ * (m * (keys_.size(3) + 1) + 1) * int64_t{8};
   }
+  Traffic traffic() const override {
+    const int64_t near = 2 * keys_.numel() * static_cast<int64_t>(size_of(dtype_));
+    return {.read = near, .updated = bytes() - near};
+  }
 
  private:
   int64_t far_features() const { return variant_.map().count; }

@@ -79,8 +79,8 @@ class Synthesizer final : public Variant {
     bias_.emplace(scope("bias"), Shape{H, L}, nn::init::zeros());
   }
 
-  std::unique_ptr<Decoder> make_decoder(int64_t) const override {
-    return std::make_unique<ValueDecoder>(*this);
+  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
+    return std::make_unique<ValueDecoder>(*this, batch);
   }
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
@@ -96,30 +96,35 @@ class Synthesizer final : public Variant {
   // Keeps all values, and computes the weights of each token anew.
   class ValueDecoder final : public Decoder {
    public:
-    explicit ValueDecoder(const Synthesizer& variant) : variant_(variant) {}
+    ValueDecoder(const Synthesizer& variant, int64_t batch)
+        : variant_(variant), cache_(batch, variant.config().kv_heads, variant.config().head_dim) {}
+    void append(const Token& token) override {
+      const int64_t most = variant_.config().max_length;
+      check<ShapeError>(cache_.size() < most, "synthesizer: expected at most max_length = ", most,
+                        " tokens to decode");
+      cache_.put(cache_.size(), {}, token.v);
+    }
     Tensor step(const Token& token) override {
       const NoGrad no_grad;
-      const int64_t most = variant_.config().max_length, i = tokens_++;
-      check<ShapeError>(i < most, "synthesizer: expected at most max_length = ", most,
-                        " tokens to decode");
-      const Variable row(token.v.unsqueeze(1).clone());
-      values_ = values_.defined() ? concat({values_, row}, 1) : row;  // (B, t, G, D)
+      append(token);
+      const int64_t i = cache_.size() - 1;
       const Variable x = token.x.defined() ? Variable(token.x.unsqueeze(1)) : Variable();
       const Variable p = softmax(variant_.scores(x, i, i + 1, i + 1));  // (B or 1, H, 1, t)
       const int64_t B = token.v.size(0), G = token.v.size(1), H = variant_.config().heads,
                     D = token.v.size(2);
       const Variable weights = reshape(broadcast_to(p, {B, H, 1, i + 1}), {B, G, H / G, i + 1});
-      return matmul(weights, transpose(values_, 1, 2)).value().contiguous().reshape({B, H, D});
+      const Variable values(cache_.values().slice(2, 0, i + 1));  // (B, G, t, D)
+      return matmul(weights, values).value().contiguous().reshape({B, H, D});
     }
-    int64_t bytes() const override {
-      return values_.defined() ? values_.value().numel() * size_of(values_.dtype()) : 0;
+    int64_t bytes() const override { return cache_.bytes(); }
+    int64_t bytes_after(int64_t tokens) const override {
+      return cache_.capacity_after(tokens) * cache_.token_bytes();
     }
-    int64_t bytes_after(int64_t tokens) const override { return bytes() / tokens_ * tokens; }
+    Traffic traffic() const override { return {.read = cache_.size() * cache_.token_bytes()}; }
 
    private:
     const Synthesizer& variant_;
-    Variable values_;
-    int64_t tokens_ = 0;
+    KeyValueCache cache_;  // of values alone
   };
 
   // max(P x + c, 0) of tokens x (B, n, H D): (B, n, H, r).

@@ -173,8 +173,7 @@ class Window final : public Variant {
                         " tokens to decode");
       return j < g ? j : g + (j - g) % (reach + 1);
     };
-    const auto seen = [=](int64_t, int64_t t) {
-      std::vector<std::pair<int64_t, int64_t>> parts;
+    const auto seen = [=](int64_t, int64_t t, KeyRuns& parts) {
       const auto see = [&](int64_t at) {
         if (!parts.empty() && parts.back().second == at)
           ++parts.back().second;
@@ -184,7 +183,6 @@ class Window final : public Variant {
       for (int64_t j = 0; j < std::min(g, t + 1); ++j) see(j);
       for (int64_t j = t - std::min(reach, t / d * d); j <= t; j += d)
         if (j >= g) see(place(j));
-      return parts;
     };
     return make_cache_decoder(batch, config(),
                               {.scale = 1 / std::sqrt(static_cast<double>(config().head_dim)),

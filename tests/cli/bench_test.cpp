@@ -1,4 +1,5 @@
 // longhand bench: its output and its errors. No test depends on timings.
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -136,6 +137,64 @@ TEST_CASE("a causal bench includes the variants that can be causal") {
       cells_of(bench({"step", "--model", "M", "--layers", "1", "--length", "16", "--json"}));
   CHECK(cells.size() >= 3);
   for (const Json& cell : cells) CHECK(cell["attention"] != "linformer");
+}
+
+namespace {
+
+Outcome bench_decode(std::vector<std::string> arguments) {
+  const TemporaryDirectory folder;
+  arguments.insert(arguments.begin(), {"bench", "decode", "--d-model", "16", "--heads", "2",
+                                       "--seconds", "0", "--quiet"});
+  return run(arguments, folder.path());
+}
+
+}  // namespace
+
+TEST_CASE("bench decode gives costs against context, and crossings with softmax") {
+  const Outcome outcome = bench_decode({"--attention", "linear,forgetting", "--context", "4,40",
+                                        "--batch", "1,3", "--json", "--seed", "3"});
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const Json tables = Json::parse(outcome.out).at("tables");
+  const auto column = [&](size_t table, const std::string& name) {
+    const Json& columns = tables.at(table).at("columns");
+    const auto at =
+        std::ranges::find_if(columns, [&](const Json& c) { return c.at("name") == name; });
+    std::vector<Json> out;
+    for (const Json& row : tables.at(table).at("rows")) out.push_back(row.at(at - columns.begin()));
+    return out;
+  };
+  using Column = std::vector<Json>;
+  CHECK(column(0, "attention") == Column{"softmax", "softmax", "softmax", "softmax", "linear",
+                                         "linear", "linear", "linear", "forgetting", "forgetting",
+                                         "forgetting", "forgetting"});
+  CHECK(column(0, "batch") == Column{1, 1, 3, 3, 1, 1, 3, 3, 1, 1, 3, 3});
+  CHECK(column(0, "context") == Column{4, 40, 4, 40, 4, 40, 4, 40, 4, 40, 4, 40});
+  // Keys and values in f32, for 16 and 64 tokens; a sum in f64; and sums of decays.
+  const int keys = 2 * 16 * 4, sums = 16 * (8 + 1) * 8;
+  CHECK(column(0, "state_bytes") == Column{16 * keys, 64 * keys, 16 * keys, 64 * keys, sums, sums,
+                                           sums, sums, 16 * (keys + 16), 64 * (keys + 16),
+                                           16 * (keys + 16), 64 * (keys + 16)});
+  for (const char* const name : {"tokens_per_second", "share_of_limit", "limit_us"})
+    for (const Json& value : column(0, name)) CHECK(value.get<double>() > 0);
+  CHECK(column(1, "attention") == Column{"linear", "linear", "forgetting", "forgetting"});
+  CHECK(column(1, "smaller_from")[0] == 4);
+  CHECK(column(1, "smaller_from")[2].is_null());
+}
+
+TEST_CASE("errors of bench decode") {
+  const auto failure = [](const std::vector<std::string>& arguments) {
+    const Outcome outcome = bench_decode(arguments);
+    CHECK(outcome.code == 2);
+    CHECK(outcome.out == "");
+    return outcome.err;
+  };
+  CHECK_THAT(failure({"--attention", "linformer"}), Contains("linformer"));
+  CHECK_THAT(failure({"--attention", "linear", "--context", "64,64"}), Contains("--context"));
+  CHECK_THAT(failure({"--attention", "linear", "--batch", "0"}), Contains("--batch"));
+  CHECK_THAT(failure({"--attention", "linear", "--context", "1048576", "--batch", "1048576"}),
+             Contains("--batch") && Contains("softmax"));
+  CHECK_THAT(failure({"--set", "attention.k=4", "--attention", "linear"}), Contains("attention.k"));
 }
 
 TEST_CASE("errors of bench") {

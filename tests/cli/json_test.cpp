@@ -65,6 +65,7 @@ TEST_CASE("JSON of every command is one object with the same fields") {
       {"check attention", "--variant none --check shapes"},
       {"bench step", "--attention none --length 16 --tokens 16 --repetitions 1"},
       {"bench attention", "--attention none,mean --length 16 --tokens 16 --repetitions 1"},
+      {"bench decode", "--attention none --context 2 --batch 1 --d-model 8 --heads 1 --seconds 0"},
       {"plan", "config.toml --ranks 1,2 --seconds 0"},
       {"analyse error", "--length 16 --norm 1 --count 1 --attention nystrom:landmarks=4"},
       {"analyse spectrum", "--run run --length 16"},

@@ -65,7 +65,7 @@ TEST_CASE("completion of commands, flags and values") {
   const TemporaryDirectory folder;
   const auto at = [&](Words words) { return complete(std::move(words), folder.path()); };
   CHECK(at({"tra"}) == Words{"train"});
-  CHECK(at({"bench", ""}) == Words{"step", "attention", "ranks", "sequence", "comm"});
+  CHECK(at({"bench", ""}) == Words{"step", "attention", "decode", "ranks", "sequence", "comm"});
   CHECK(at({"train", "--resu"}) == Words{"--resume", "--resume-or-start"});
   CHECK(at({"train", ""}) == Words{":files"});
   CHECK(at({"train", "--resume", ""}) == Words{":directories"});

@@ -58,6 +58,8 @@ double mean_seconds(double at_least, F f) {
   }
 }
 
+}  // namespace
+
 double products_per_second(double at_least) {
   constexpr int64_t n = 1024, block = 128, blocks = 16;
   const Tensor a = Tensor::full({block * blocks, n}, 1), b = Tensor::full({n, n}, 1);
@@ -86,6 +88,8 @@ double exps_per_second(double at_least) {
            });
          });
 }
+
+namespace {
 
 double bytes_per_second(double at_least) {
   constexpr int64_t n = int64_t{1} << 24;  // 64 MiB each

@@ -28,6 +28,9 @@ struct Machine {
 /// Least seconds this machine needs if nothing overlaps: flops / peak + exps / rate + bytes /
 /// bandwidth.
 double limit(const Work& work, const Machine& machine);
+/// The first two rates, each measured for at least this number of seconds.
+double products_per_second(double at_least);
+double exps_per_second(double at_least);
 Work operator*(double factor, const Work& work);
 Work operator+(const Work& a, const Work& b);
 

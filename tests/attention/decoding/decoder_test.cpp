@@ -1,6 +1,7 @@
 // Decoding token by token gives the rows of the whole sequence.
 #include "longhand/attention/decoding/kv_cache.h"
 
+#include "longhand/core/measure/memory_peak.h"
 #include "longhand/core/storage.h"
 #include "tests/attention/attention_check.h"
 
@@ -115,6 +116,54 @@ TEST_CASE("decoders: the bytes reported are those allocated") {
     CHECK(allocated >= decoder->bytes());
     CHECK(allocated < decoder->bytes() + 4 * 64);
   }
+}
+
+TEST_CASE("decoders: a batch is its sequences one by one, and appended tokens count") {
+  const Decoded c = GENERATE(from_range(decoded_cases));
+  const int64_t B = 32, N = 40, H = 4, G = 2, D = 4;
+  INFO(text_of(c));
+  const auto variant = make_variant(
+      c.name, {.heads = H, .max_length = N, .kv_heads = G, .causal = true}, decoded_options(c));
+  const Tensor q = normal({B, N, H, D}, 1), k = normal({B, N, G, D}, 2),
+               v = normal({B, N, G, D}, 3);
+  const auto token = [&](int64_t b, int64_t sequences, int64_t t) {
+    const auto of = [&](const Tensor& x) { return x.slice(0, b, b + sequences).select(1, t); };
+    return Token{of(q), of(k), of(v)};
+  };
+  const auto all = variant->decoder(B), appended = variant->decoder(B);
+  Tensor expected;
+  for (int64_t t = 0; t < N; ++t) expected = all->step(token(0, B, t));
+  for (int64_t t = 0; t < N - 1; ++t) appended->append(token(0, B, t));
+  CHECK(identical(appended->step(token(0, B, N - 1)), expected));
+  CHECK(appended->bytes() == all->bytes());
+  const Decoder::Traffic traffic = all->traffic();
+  CHECK(traffic.read + traffic.updated > 0);
+  CHECK(traffic.read + traffic.updated <= all->bytes());
+  for (const int64_t b : {0, 17, 31}) {
+    const auto one = variant->decoder(1);
+    Tensor out;
+    for (int64_t t = 0; t < N; ++t) out = one->step(token(b, 1, t));
+    CHECK(near(out, expected.slice(0, b, b + 1), 1e-13));
+  }
+}
+
+TEST_CASE("decoders: a step copies no state, and keeps no memory") {
+  const Decoded c = GENERATE(from_range(decoded_cases));
+  const int64_t B = 3, N = 199, H = 4, D = 24;  // not at the end of a block
+  INFO(text_of(c));
+  const auto variant = make_variant(
+      c.name, {.heads = H, .dim = D, .max_length = N, .causal = true, .dtype = DType::f32},
+      decoded_options(c));
+  const Tensor x = normal({B, H, D}, 1, DType::f32);
+  const auto decoder = variant->decoder(B);
+  for (int64_t t = 1; t < N; ++t) decoder->append({x, x, x});
+  const MemoryStats before = memory_stats();
+  reset_memory_peak();
+  decoder->step(x, x, x);
+  // Some vectors of the size of a token, and of its features or scores.
+  const auto most = static_cast<size_t>(8 * 8 * x.numel() + decoder->bytes() / 4);
+  CHECK(memory_stats().peak - before.in_use <= most);
+  CHECK(memory_stats().in_use == before.in_use);
 }
 
 TEST_CASE("decoders: norms of any size, and keys far above all before") {

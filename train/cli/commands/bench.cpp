@@ -208,6 +208,7 @@ void add_bench(Command& program) {
   Command group = program.group("bench");
   add_one_bench(group, "step");
   add_one_bench(group, "attention");
+  add_bench_decode(group);
   add_bench_ranks(group);
   add_bench_sequence(group);
   add_bench_comm(group);

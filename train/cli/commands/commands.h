@@ -30,6 +30,7 @@ namespace fs = std::filesystem;
 // Each adds its command to the group.
 void add_analyse_efficiency(Command& analyse);
 void add_bench_comm(Command& bench);
+void add_bench_decode(Command& bench);
 void add_bench_ranks(Command& bench);
 void add_bench_sequence(Command& bench);
 void add_checkpoint_diff(Command& checkpoint);
