@@ -1,6 +1,7 @@
 #include "longhand/core/statistics.h"
 
 #include <algorithm>
+#include <boost/math/distributions/binomial.hpp>
 #include <boost/math/distributions/students_t.hpp>
 #include <boost/math/special_functions/beta.hpp>
 #include <cmath>
@@ -227,6 +228,22 @@ double quantile(std::vector<double> values, double p) {
   const auto below = static_cast<size_t>(at);
   const size_t above = std::min(below + 1, values.size() - 1);
   return values[below] + (at - std::floor(at)) * (values[above] - values[below]);
+}
+
+Estimate median_of(std::span<const double> values) {
+  std::vector<double> sorted(values.begin(), values.end());
+  std::sort(sorted.begin(), sorted.end());
+  Estimate out{nan, nan, nan, std::ssize(sorted)};
+  if (sorted.empty()) return out;
+  out.mean = quantile(sorted, 0.5);
+  // The number of values below the median is binomial.
+  const boost::math::binomial below(static_cast<double>(out.count), 0.5);
+  int64_t k = 0;
+  while (boost::math::cdf(below, static_cast<double>(k)) <= 0.025) ++k;
+  if (k == 0) return out;
+  out.low = sorted[k - 1];
+  out.high = sorted[out.count - k];
+  return out;
 }
 
 Line fit_line(std::span<const double> x, std::span<const double> y) {

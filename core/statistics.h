@@ -88,6 +88,11 @@ double student_quantile(double p, double degrees);
 /// Throws Error for an empty sample.
 double quantile(std::vector<double> values, double p);
 
+/// The median of independent values, with the 95 % interval between the k-th smallest and the k-th largest of
+/// them, which assumes nothing about their distribution: without one for fewer than six. Estimate::mean is
+/// the median.
+Estimate median_of(std::span<const double> values);
+
 /// A line y = slope x + intercept fitted by least squares.
 struct Line {
   double slope = 0, intercept = 0;

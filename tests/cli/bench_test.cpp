@@ -1,5 +1,7 @@
 // longhand bench: its output and its errors. No test depends on timings.
 #include <algorithm>
+#include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -10,6 +12,7 @@
 using namespace longhand::test;
 using Catch::Contains;
 using Json = nlohmann::json;
+namespace fs = std::filesystem;
 
 namespace {
 
@@ -226,4 +229,106 @@ TEST_CASE("errors of bench") {
   CHECK_THAT(failure({"attention", "--attention", "softmax,nystrom", "--length", "16", "--set",
                       "attention.ridge=0.1"}),
              Contains("attention.ridge") && Contains("only with pinv"));
+}
+
+TEST_CASE("bench step --against measures two builds in turns") {
+  const TemporaryDirectory folder;
+  // The program itself, which also writes down what it is asked for.
+  write_text(folder / "other", "#!/bin/sh\necho \"$*\" >> log\nexec \"$longhand\" \"$@\"\n");
+  fs::permissions(folder / "other", fs::perms::owner_all);
+  const auto against = [&](const std::string& more) {
+    return shell(
+        "$longhand bench step --d-model 16 --tokens 128 --repetitions 1 --length 32 --seed 3 " +
+            more,
+        folder.path());
+  };
+  const Outcome outcome = against(
+      "--attention softmax,linformer --set attention.k=4 --against ./other --rounds 6 --json");
+  INFO(outcome.err);
+  REQUIRE(outcome.code == 0);
+  const Json result = Json::parse(outcome.out);
+  CHECK(result["kind"] == "bench step");
+  const Json& table = result["tables"][0];
+  const std::vector<std::string> names = {
+      "attention", "length",     "seconds",         "other_seconds",   "ratio",
+      "ratio_low", "ratio_high", "peak_memory_mib", "more_memory_mib", "rounds"};
+  REQUIRE(table["columns"].size() == names.size());
+  for (size_t i = 0; i < names.size(); ++i) CHECK(table["columns"][i]["name"] == names[i]);
+  REQUIRE(table["rows"].size() == 2);
+  for (size_t i = 0; i < 2; ++i) {
+    const Json& row = table["rows"][i];
+    INFO(row);
+    CHECK(row[0] == (i == 0 ? "softmax" : "linformer"));
+    CHECK(row[1] == 32);
+    CHECK(row[5] <= row[4]);
+    CHECK(row[4] <= row[6]);
+    CHECK(row[7] > 0);
+    CHECK(std::abs(row[8].get<double>()) < 0.5 * row[7].get<double>());
+    CHECK(row[9] == 6);
+  }
+  // It runs the same cells with the same options.
+  std::istringstream log(read_text(folder / "log"));
+  std::string line;
+  std::getline(log, line);
+  CHECK(line == "--version --json");
+  for (int i = 0; i < 12; ++i) {
+    REQUIRE(std::getline(log, line));
+    CHECK_THAT(line, Contains(i < 6 ? "--attention softmax" : "--attention linformer") &&
+                         Contains("--length 32") && Contains("--seed 3"));
+    CHECK((line.find("attention.k=4") != std::string::npos) == (i >= 6));
+  }
+  CHECK(!std::getline(log, line));
+
+  const Outcome text = against("--attention softmax --rounds 1 --quiet --against ./other");
+  CHECK_THAT(text.out, Contains("Steps of this build") && Contains("/other (") &&
+                           Contains("By their intervals, 0 of 1 cells"));
+  const Outcome csv = against("--attention softmax --rounds 1 --table csv --against ./other");
+  CHECK_THAT(csv.out, Catch::StartsWith("attention,length,seconds,other_seconds,ratio,"));
+}
+
+TEST_CASE("bench step --against refuses what is no build of longhand") {
+  const TemporaryDirectory folder;
+  const auto script = [&](const std::string& name, const std::string& bench) {
+    write_text(folder / name,
+               "#!/bin/sh\n[ \"$1\" != --version ] || exec \"$longhand\" \"$@\"\n" + bench + "\n");
+    fs::permissions(folder / name, fs::perms::owner_all);
+  };
+  const auto refused = [&](const std::string& more, int code) {
+    const Outcome outcome = shell(
+        "$longhand bench step --attention softmax,linear --length 16 --d-model 16 --tokens 16 "
+        "--rounds 1 --repetitions 1 " +
+            more,
+        folder.path());
+    INFO(more << ": " << outcome.err);
+    CHECK(outcome.code == code);
+    CHECK(outcome.out == "");
+    return outcome.err;
+  };
+  write_text(folder / "text", "longhand");
+  CHECK_THAT(refused("--against missing", 2), Contains("missing") && Contains("no such file"));
+  CHECK_THAT(refused("--against text", 2), Contains("text") && Contains("cannot be executed"));
+  CHECK_THAT(refused("--against .", 2), Contains("cannot be executed"));
+  CHECK_THAT(refused("--against /bin/true", 2), Contains("/bin/true") && Contains("--version"));
+  CHECK_THAT(refused("--against /bin/false", 2), Contains("--version"));
+  script("older", "echo '{\"cells\": [{\"seconds\": 1}]}'");
+  CHECK_THAT(refused("--against ./older", 2), Contains("\"peak_memory_bytes\""));
+  script("silent", "");
+  CHECK_THAT(refused("--against ./silent", 2), Contains("\"seconds\""));
+  script("lists", "echo '[1]'");
+  CHECK_THAT(refused("--against ./lists", 2), Contains("\"seconds\""));
+  script("fails", "exit 3");
+  CHECK_THAT(refused("--against ./fails", 1),
+             Contains("fails: softmax 16") && Contains("fails: linear 16"));
+  CHECK_THAT(refused("", 2), Contains("--rounds") && Contains("--against"));
+  CHECK_THAT(refused("--table xml --against ./older", 2), Contains("xml"));
+
+  // A cell that the other build cannot measure, such as a variant that it does not have yet.
+  script("partial", "case \"$*\" in *linear*) exit 2;; *) exec \"$longhand\" \"$@\";; esac");
+  const Outcome partial = shell(
+      "$longhand bench step --attention softmax,linear --length 16 --d-model 16 --tokens 16 "
+      "--rounds 1 --repetitions 1 --against ./partial",
+      folder.path());
+  CHECK(partial.code == 1);
+  CHECK_THAT(partial.out, Contains("softmax") && !Contains("linear"));
+  CHECK_THAT(partial.err, Contains("partial: linear 16"));
 }

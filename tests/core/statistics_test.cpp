@@ -231,6 +231,21 @@ TEST_CASE("statistics: ratios, and fractions of trials in groups") {
   CHECK_THROWS_AS(ratio(first_drug, std::vector<double>{1}), Error);
 }
 
+TEST_CASE("statistics: the interval of a median is between order statistics") {
+  std::vector<double> values = {5, 1, 4, 2, 3};
+  CHECK(median_of(values).mean == 3);
+  CHECK(std::isnan(median_of(values).low));  // 1 … 5 would hold 94 %
+  values.push_back(100);
+  CHECK(median_of(values).mean == 3.5);
+  CHECK(median_of(values).low == 1);
+  CHECK(median_of(values).high == 100);
+  values.insert(values.end(), {6, 7, 8});
+  CHECK(median_of(values).low == 2);
+  CHECK(median_of(values).high == 8);
+  CHECK(median_of(values).count == 9);
+  CHECK(std::isnan(median_of({}).mean));
+}
+
 namespace {
 
 // One synthetic measurement: an interval, and whether it holds the truth; nothing without an interval.
@@ -356,6 +371,16 @@ std::vector<CoverageCase> coverage_cases() {
                                              std::vector<double>(n, static_cast<double>(tokens))),
                            0.02);
                      }});
+  // Ratios of times: mostly within 5 %, some of them far larger.
+  for (const int64_t n : {6, 7, 9, 20})
+    out.push_back({"median", "3 in 10 values are exponential", n, [=](RandomStream& random) {
+                     std::vector<double> x;
+                     for (int64_t i = 0; i < n; ++i)
+                       x.push_back(random.uniform() < 0.3
+                                       ? (random.uniform() < 0.5 ? -1 : 1) * exponential(random)
+                                       : 0.05 * random.normal());
+                     return holds(median_of(x), 0);
+                   }});
   // Times of a kernel against the length, with 10 % of noise.
   for (const int64_t n : {3, 5, 10})
     out.push_back({"exponent", "normal noise", n, [=](RandomStream& random) {

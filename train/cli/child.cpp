@@ -18,8 +18,9 @@
 namespace longhand::cli {
 
 std::optional<std::string> run_program_with(const std::vector<std::string>& arguments,
-                                            const std::string& what, int& code) {
-  train::Child child({.arguments = arguments, .capture = true});
+                                            const std::string& what, int& code,
+                                            const std::filesystem::path& program) {
+  train::Child child({.program = program, .arguments = arguments, .capture = true});
   std::string text = child.output();
   const train::Ended ended = child.wait();
   code = ended.signal == 0 ? ended.code : failure;

@@ -16,6 +16,8 @@ struct BenchArguments : Common {
   train::BenchGrid grid;
   int64_t tokens = 16384;
   train::BenchOptions options;
+  std::string against;  // the program of another build; empty: none
+  std::optional<int64_t> rounds;
 };
 
 Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t batch,
@@ -62,9 +64,8 @@ Json measure(const BenchArguments& a, const train::BenchCell& cell, const train:
   return to_json(cell, config, batch, bench(config, batch, options));
 }
 
-/// The same in a process of its own.
-std::optional<Json> measure_elsewhere(const BenchArguments& a, const train::BenchCell& cell,
-                                      const train::Config& config, int& code) {
+/// The flags of bench_in_child() for a cell.
+std::vector<std::string> more_flags(const BenchArguments& a, const train::Config& config) {
   std::vector<std::string> more;
   if (a.options.repetitions)
     more.insert(more.end(), {"--repetitions", std::to_string(a.options.repetitions)});
@@ -72,7 +73,31 @@ std::optional<Json> measure_elsewhere(const BenchArguments& a, const train::Benc
   if (a.options.recompute) more.emplace_back("--recompute");
   for (const std::string& assignment : train::assignments(config))
     more.insert(more.end(), {"--set", assignment});
-  return bench_in_child(a.what, cell, a.tokens, a.options.seconds, more, code);
+  return more;
+}
+
+std::vector<std::string> words_of(const std::string& what, const train::BenchCell& cell,
+                                  int64_t tokens, double seconds,
+                                  const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"bench",       what,
+                                    "--quiet",     "--json",
+                                    "--attention", cell.attention,
+                                    "--length",    std::to_string(cell.length),
+                                    "--tokens",    std::to_string(tokens),
+                                    "--threads",   std::to_string(threads()),
+                                    "--seconds",   fmt::format("{}", seconds)};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+/// Measures all cells against another build.
+int compare(const BenchArguments& a, const std::vector<train::BenchCell>& cells,
+            const std::vector<train::Config>& configs) {
+  std::vector<BenchRun> runs;
+  for (size_t i = 0; i < cells.size(); ++i)
+    runs.push_back({cells[i], words_of(a.what, cells[i], a.tokens, a.options.seconds,
+                                       more_flags(a, configs[i]))});
+  return bench_against(a, a.against, a.rounds.value_or(7), runs);
 }
 
 double number(const Json& json, const char* key) {
@@ -121,6 +146,10 @@ std::string crossovers_text(const std::vector<Json>& done) {
 
 int bench(const BenchArguments& arguments) {
   seed_or_default(arguments);  // throws
+  check<ConfigError>(
+      !arguments.against.empty() || (!arguments.rounds && arguments.table.empty()),
+      "bench step: --rounds and --table are of comparisons; expected --against, too");
+  if (!arguments.table.empty()) train::check_format(arguments.table);
   train::BenchGrid grid = arguments.grid;
   grid.set = arguments.set;
   const std::vector<train::BenchCell> cells = train::cells_of(grid);
@@ -130,6 +159,7 @@ int bench(const BenchArguments& arguments) {
     configs.push_back(train::config_of(grid, cell));
     train::check_bench(configs.back(), arguments.what == "attention");
   }
+  if (!arguments.against.empty()) return compare(arguments, cells, configs);
   Progress progress(arguments.quiet || cells.size() == 1, "bench");
   Answer out(arguments.json);
   std::vector<Json> done;
@@ -139,9 +169,11 @@ int bench(const BenchArguments& arguments) {
     progress.update(static_cast<int64_t>(i), static_cast<int64_t>(cells.size()),
                     fmt::format("{} {}", cell.attention, cell.length));
     int code = success;
-    const std::optional<Json> result = cells.size() == 1
-                                           ? measure(arguments, cell, configs[i])
-                                           : measure_elsewhere(arguments, cell, configs[i], code);
+    const std::optional<Json> result =
+        cells.size() == 1
+            ? measure(arguments, cell, configs[i])
+            : bench_in_child(arguments.what, cell, arguments.tokens, arguments.options.seconds,
+                             more_flags(arguments, configs[i]), code);
     progress.clear();
     if (code == usage_error) return code;
     if (!result) {
@@ -180,7 +212,12 @@ void add_one_bench(Command& group, const std::string& what) {
   c.add("--layers", a->grid.layers).positive();
   c.add("--d-mlp", a->grid.d_mlp).not_negative();
   c.flag("--causal", a->grid.causal);
-  if (what == "step") c.flag("--recompute", a->options.recompute);
+  if (what == "step") {
+    c.flag("--recompute", a->options.recompute);
+    c.add("--against", a->against);
+    c.add("--rounds", a->rounds).positive();
+    c.add("--table", a->table);
+  }
   c.add("--seconds", a->options.seconds).not_negative();
   c.add("--repetitions", a->options.repetitions).positive();
   c.common(*a, "set seed threads quiet json");
@@ -191,16 +228,8 @@ void add_one_bench(Command& group, const std::string& what) {
 std::optional<Json> bench_in_child(const std::string& what, const train::BenchCell& cell,
                                    int64_t tokens, double seconds,
                                    const std::vector<std::string>& more, int& code) {
-  std::vector<std::string> words = {"bench",       what,
-                                    "--quiet",     "--json",
-                                    "--attention", cell.attention,
-                                    "--length",    std::to_string(cell.length),
-                                    "--tokens",    std::to_string(tokens),
-                                    "--threads",   std::to_string(threads()),
-                                    "--seconds",   fmt::format("{}", seconds)};
-  words.insert(words.end(), more.begin(), more.end());
-  const auto text =
-      run_program_with(words, fmt::format("{} {}", cell.attention, cell.length), code);
+  const auto text = run_program_with(words_of(what, cell, tokens, seconds, more),
+                                     fmt::format("{} {}", cell.attention, cell.length), code);
   return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
 }
 

@@ -42,6 +42,17 @@ void add_data_checks(Command& data);
 /// How many numbers a state holds.
 int64_t numbers(const nn::StateDict& state);
 
+/// A cell, and the command line after "longhand" that measures it alone and prints JSON.
+struct BenchRun {
+  train::BenchCell cell;
+  std::vector<std::string> arguments;
+};
+
+/// Measures the cells by this program and by that of another build in turns, and prints the ratios of their
+/// times. Throws ConfigError if `program` is no build of longhand.
+int bench_against(const Common& common, const std::string& program, int64_t rounds,
+                  const std::vector<BenchRun>& runs);
+
 /// What `longhand bench step` or `bench attention` says about a cell that it measures in a process of its
 /// own, so that the peak of memory is that of this cell alone. `more` are further flags. Nothing, with the
 /// exit code, if that process failed; the reason is then on stderr.
