@@ -15,13 +15,10 @@
 #include <utility>
 
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/decoding/aft_decoder.h"
 #include "longhand/attention/ops/aft.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/math.h"
-#include "longhand/core/parallel.h"
-#include "longhand/core/simd.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -70,118 +67,6 @@ struct AftOptions {
   }
 };
 
-// Keeps the keys and values of the window in a ring, and for each channel the sums over the tokens before
-// it: Σ e^k v and Σ e^k, relative to the largest e^k.
-class AftDecoder final : public Decoder {
- public:
-  // row(i, first) gives the biases of query i, from that of key `first` on. A window of 0: none.
-  using Row = std::function<Tensor(int64_t i, int64_t first)>;
-  AftDecoder(int64_t batch, const Config& config, int64_t window, Row row)
-      : heads_(config.heads),
-        dim_(config.head_dim),
-        window_(window),
-        row_(std::move(row)),
-        cache_(batch, heads_, dim_, window > config.max_length ? 0 : std::max<int64_t>(1, window)),
-        before_(Tensor::zeros({batch * heads_, 3, dim_}, DType::f64)),
-        all_(static_cast<size_t>(before_.numel())) {
-    before_.select(1, 0).fill(-1e300);
-  }
-
-  Tensor step(const Token& token) override {
-    keep(token);
-    const int64_t near = std::min(tokens_, window_), first = tokens_ - near;
-    const Tensor biases = near > 0 ? row_(tokens_ - 1, first) : Tensor();
-    Tensor y = Tensor::empty(token.q.shape(), token.q.dtype());
-    dispatch_float(y.dtype(), [&]<class T>() {
-      parallel_for(before_.size(0), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r)
-          simd([&, D = dim_, to = all_.data() + r * 3 * dim_, out = y.data<T>() + r * dim_] {
-            std::copy_n(before_.data<double>() + r * 3 * D, 3 * D, to);
-            if (near > 0) add<T>(r, first, near, biases.data<T>(), to);
-            for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(to[D + d] / to[2 * D + d]);
-          });
-      });
-    });
-    forget();
-    const NoGrad no_grad;
-    return (sigmoid(Variable(token.q)) * Variable(y)).value();
-  }
-  void append(const Token& token) override {
-    keep(token);
-    forget();
-  }
-  int64_t bytes() const override { return cache_.bytes() + 8 * before_.numel(); }
-  int64_t bytes_after(int64_t tokens) const override {
-    return cache_.capacity_after(tokens) * cache_.token_bytes() + 8 * before_.numel();
-  }
-  Traffic traffic() const override {
-    return {.read = std::min(tokens_, window_) * cache_.token_bytes(),
-            .updated = window_ > tokens_ ? 0 : 8 * before_.numel()};
-  }
-
- private:
-  int64_t place(int64_t token) const { return window_ > 0 ? token % window_ : 0; }
-  void keep(const Token& token) {
-    cache_.put(place(tokens_), repeat_groups(token.k, heads_), repeat_groups(token.v, heads_));
-    if (++tokens_; window_ == 0) move_to_sums(tokens_ - 1);
-  }
-  // Moves the oldest token of the window to the sums before it.
-  void forget() {
-    if (window_ > 0 && tokens_ >= window_) move_to_sums(tokens_ - window_);
-  }
-  void move_to_sums(int64_t token) {
-    dispatch_float(cache_.values().dtype(), [&]<class T>() {
-      parallel_for(before_.size(0), 1, [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r)
-          simd([&] { add<T>(r, token, 1, nullptr, before_.data<double>() + r * 3 * dim_); });
-      });
-    });
-  }
-
-  // Adds `count` tokens of row r, of a head of a sequence, to the largest t = k + bias so far, Σ e^t v and
-  // Σ e^t of each channel, (3, D). Inside simd().
-  template <class T>
-  void add(int64_t r, int64_t first, int64_t count, const T* biases, double* to) const {
-    constexpr int64_t most = 64;  // channels at a time
-    const int64_t at = r * cache_.capacity() * dim_;
-    for (int64_t c = 0; c < dim_; c += most) {
-      const int64_t D = std::min(most, dim_ - c);
-      double* const tops = to + c;
-      double *const value = tops + dim_, *const total = value + dim_;
-      const auto each = [&](auto f) {  // f(t, v) of each token, and the channel
-        for (int64_t j = 0; j < count; ++j) {
-          const int64_t from = at + place(first + j) * dim_ + c;
-          const T *const k = cache_.keys().data<T>() + from, *const v =
-                                                                 cache_.values().data<T>() + from;
-          const T bias = biases ? biases[j] : T{0};
-#pragma GCC ivdep
-          for (int64_t d = 0; d < D; ++d)
-            f(static_cast<double>(k[d] + bias), static_cast<double>(v[d]), d);
-        }
-      };
-      double before[most];
-      std::copy_n(tops, D, before);
-      each([&](double t, double, int64_t d) { tops[d] = std::max(tops[d], t); });
-      for (int64_t d = 0; d < D; ++d) {
-        const double own = math::exp(before[d] - tops[d]);
-        value[d] *= own, total[d] *= own;
-      }
-      each([&](double t, double v, int64_t d) {
-        const double e = math::exp(t - tops[d]);
-        value[d] += e * v;
-        total[d] += e;
-      });
-    }
-  }
-
-  int64_t heads_, dim_, window_;
-  Row row_;
-  int64_t tokens_ = 0;
-  KeyValueCache cache_;
-  Tensor before_;            // (B H, 3, D) f64
-  std::vector<double> all_;  // the same, of all tokens
-};
-
 class Aft final : public Variant {
  public:
   Aft(const nn::Scope& scope_, const Config& config, const AftOptions& options)
@@ -213,7 +98,7 @@ class Aft final : public Variant {
       return all.slice(0, i, i + 1).slice(1, at, at + i + 1 - first).contiguous();
     };
     // A window that no sequence fills keeps all tokens.
-    return std::make_unique<AftDecoder>(batch, config(), options_.kind == "full" ? L + 1 : w, row);
+    return make_aft_decoder(batch, config(), options_.kind == "full" ? L + 1 : w, row);
   }
   // For each pair in the window an exponential, shared by all channels, and for each channel two
   // multiply-adds; in the backward pass that exponential twice, and four multiply-adds.

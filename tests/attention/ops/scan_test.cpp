@@ -92,7 +92,8 @@ TEST_CASE("scan: gradients of every input, through every result") {
   const Decay decay = GENERATE(from_range(all_decays));
   const bool normalizer = GENERATE(false, true);
   // In one block with several steps, in several blocks, and in several groups.
-  const auto [N, size] = GENERATE(table<int64_t, int64_t>({{1, 48}, {21, 48}, {50, 0}, {19, 3}, {40, 1}}));
+  const auto [N, size] =
+      GENERATE(table<int64_t, int64_t>({{1, 48}, {21, 48}, {50, 0}, {19, 3}, {40, 1}}));
   const int64_t B = 1, H = 2, m = 3, E = 2;
   INFO("N " << N << " blocks of " << size << " decay " << static_cast<int>(decay) << " normalizer "
             << normalizer);

@@ -1,0 +1,126 @@
+#include "longhand/attention/decoding/bucket_decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "longhand/autograd/ops.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+// Keeps the keys and values of all tokens, and for every round the tokens of each bucket.
+template <class T>
+class BucketDecoder final : public Decoder {
+ public:
+  BucketDecoder(const Config& config, int64_t batch, Hash hash, int64_t window, double eps)
+      : H_(config.heads),
+        G_(config.kv_heads),
+        D_(config.head_dim),
+        rounds_(hash.rounds()),
+        window_(window),
+        eps_(eps),
+        hash_(std::move(hash)),
+        keys_(static_cast<size_t>(batch * H_)),
+        values_(static_cast<size_t>(batch * G_)),
+        members_(static_cast<size_t>(batch * H_ * rounds_ * hash_.buckets())) {}
+
+  Tensor step(const Token& token) override {
+    Tensor out = Tensor::empty(token.q.shape(), token.q.dtype());
+    add(token, out.data<T>());
+    return out;
+  }
+  void append(const Token& token) override { add(token, nullptr); }
+  int64_t bytes() const override { return bytes_after(tokens_); }
+  // Keys, values and, for every round, each token in the list of its bucket.
+  int64_t bytes_after(int64_t tokens) const override {
+    const int64_t rows = std::ssize(keys_), groups = std::ssize(values_);
+    return tokens * ((rows + groups) * D_ * static_cast<int64_t>(sizeof(T)) + rows * rounds_ * 4);
+  }
+  // Two tokens of a bucket need not be next to each other.
+  Traffic traffic() const override {
+    const int64_t rows = std::ssize(keys_), seen = std::min(tokens_, rounds_ * window_);
+    return {.read = rows * seen * (2 * D_ * static_cast<int64_t>(sizeof(T)) + 4)};
+  }
+
+ private:
+  void keep(std::vector<T>& to, const T* row) const { to.insert(to.end(), row, row + D_); }
+
+  // Keeps a token and, if `out` is not null, attends to it and those before it.
+  void add(const Token& token, T* out) {
+    const int64_t B = token.q.size(0);
+    const Tensor q = token.q.contiguous(), v = token.v.contiguous();
+    const Tensor key = rms_norm(Variable(q), {}, eps_).value();
+    for (int64_t row = 0; row < B * G_; ++row)
+      keep(values_[static_cast<size_t>(row)], v.data<T>() + row * D_);
+    parallel_for(B * H_, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        std::vector<T>& keys = keys_[static_cast<size_t>(row)];
+        keep(keys, key.data<T>() + row * D_);
+        const int64_t group = row / H_ * G_ + row % H_ * G_ / H_;
+        const std::vector<int32_t> seen = latest_of_buckets(q.data<T>() + row * D_, row);
+        if (out)
+          attend(q.data<T>() + row * D_, seen, keys, values_[static_cast<size_t>(group)],
+                 out + row * D_);
+      }
+    });
+    ++tokens_;
+  }
+
+  // The latest tokens of the buckets of a query, to which it is added.
+  std::vector<int32_t> latest_of_buckets(const T* q, int64_t row) {
+    std::vector<int32_t> seen;
+    std::vector<double> products;
+    for (int64_t r = 0; r < rounds_; ++r) {
+      std::vector<int32_t>& members = members_[static_cast<size_t>(
+          (row * rounds_ + r) * hash_.buckets() + hash_(q, row % H_, r, products))];
+      const auto latest = std::min<int64_t>(window_, static_cast<int64_t>(members.size()));
+      seen.insert(seen.end(), members.end() - latest, members.end());
+      members.push_back(static_cast<int32_t>(tokens_));
+    }
+    std::sort(seen.begin(), seen.end());
+    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+    if (seen.empty()) seen.push_back(static_cast<int32_t>(tokens_));
+    return seen;
+  }
+
+  void attend(const T* q, const std::vector<int32_t>& seen, const std::vector<T>& keys,
+              const std::vector<T>& values, T* to) const {
+    std::vector<double> p, out(static_cast<size_t>(D_));
+    for (const int32_t j : seen) {
+      double score = 0;
+      for (int64_t d = 0; d < D_; ++d)
+        score += static_cast<double>(q[d]) * static_cast<double>(keys[j * D_ + d]);
+      p.push_back(score / std::sqrt(static_cast<double>(D_)));
+    }
+    const double largest = *std::max_element(p.begin(), p.end());
+    double total = 0;
+    for (double& x : p) total += x = std::exp(x - largest);
+    for (size_t n = 0; n < seen.size(); ++n)
+      for (int64_t d = 0; d < D_; ++d)
+        out[d] += p[n] / total * static_cast<double>(values[seen[n] * D_ + d]);
+    std::transform(out.begin(), out.end(), to, [](double x) { return static_cast<T>(x); });
+  }
+
+  int64_t H_, G_, D_, rounds_, window_;
+  double eps_;
+  Hash hash_;
+  std::vector<std::vector<T>> keys_, values_;  // of every sample and head: (t, D)
+  std::vector<std::vector<int32_t>> members_;  // of every sample, head, round and bucket
+  int64_t tokens_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Decoder> make_bucket_decoder(int64_t batch, const Config& config, const Hash& hash,
+                                             int64_t window, double eps, DType dtype) {
+  std::unique_ptr<Decoder> decoder;
+  dispatch_float(dtype, [&]<class T>() {
+    decoder = std::make_unique<BucketDecoder<T>>(config, batch, hash, window, eps);
+  });
+  return decoder;
+}
+
+}  // namespace longhand::attention
