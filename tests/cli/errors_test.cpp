@@ -65,7 +65,7 @@ TEST_CASE("errors of the command line") {
   CHECK_THAT(failure({"inspect", "a.h5"}, folder, 2),
              Contains("mean longhand checkpoint inspect?"));
   CHECK_THAT(failure({"bench"}, folder, 2),
-             Contains("expected a command: step, attention, ranks, sequence or comm"));
+             Contains("expected a command: step, attention, decode, ranks, sequence or comm"));
   CHECK_THAT(failure({"train"}, folder, 2), Contains("CONFIG.toml"));
   CHECK_THAT(failure({"train", "config.toml", "--wrong"}, folder, 2), Contains("--wrong"));
   CHECK_THAT(failure({"train", "config.toml", "--threads", "0"}, folder, 2), Contains("threads"));

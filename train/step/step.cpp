@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 
@@ -60,7 +61,8 @@ Step::Result Step::take(TrainingState& state) {
   TrainingState next = state;
   ++next.step;
   next.cursor = context_.loader.cursor();
-  const std::string wrong = judge(options.guard, next.guard, total.sums.loss, norm);
+  // A dry run has no values to judge.
+  const std::string wrong = is_dry() ? "" : judge(options.guard, next.guard, total.sums.loss, norm);
   if (wrong.empty()) {
     ++next.interval.steps;
     next.interval.targets += size.targets;

@@ -19,10 +19,11 @@ void clear_diagonal(T* A, int64_t ld, int64_t count) {
 /// One decay a channel: e^(C_il - C_jl) is inside the sum over channels. A factor e^-C_j alone may
 /// overflow. Therefore a block is cut at the start of each step of 16 tokens: a query i in the step
 /// that begins at p and a key j before it have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … +
-/// g_(p-1)), both at most 1, and their sum over channels is a product of matrices. Within a step the
-/// factors are running products of the decays of tokens, and from cut to cut the keys are multiplied
-/// by the decay of the step between: there is one exponential a token and channel. No differences of
-/// sums are computed.
+/// g_(p-1)), both at most 1, and their sum over channels is a product of matrices. Pairs within a step
+/// have running products of the decays of tokens, and from cut to cut the keys are multiplied by the
+/// decay of the step between: there are three exponentials a token and channel. A state is multiplied
+/// by powers of sums, since the rounding error of a product of equal decays grows with their number.
+/// No differences of sums are computed.
 template <class T>
 class ChannelPairs {
  public:
@@ -52,11 +53,18 @@ class ChannelPairs {
         for (int64_t l = 0; l < m_; ++l)
           decays_[i * m_ + l] = Base<T>::power(log_e * at_[i * g_.token + l]);
       for (int64_t p = 0; p < count_; p += step) {
-        const int64_t last = end_of(p) - 1;
-        std::copy_n(decays_ + p * m_, m_, from_cut_ + p * m_);
-        for (int64_t i = p + 1; i <= last; ++i) product(i - 1, from_cut_, i, from_cut_ + i * m_);
-        std::fill_n(to_cut_ + last * m_, m_, T{1});
-        for (int64_t j = last - 1; j >= p; --j) product(j + 1, to_cut_, j + 1, to_cut_ + j * m_);
+        std::fill_n(product_, m_, T{0});
+        for (int64_t i = p; i < end_of(p); ++i)
+          for (int64_t l = 0; l < m_; ++l) {
+            product_[l] += log_e * at_[i * g_.token + l];
+            from_cut_[i * m_ + l] = Base<T>::power(product_[l]);
+          }
+        std::fill_n(product_, m_, T{0});
+        for (int64_t j = end_of(p) - 1; j >= p; --j)
+          for (int64_t l = 0; l < m_; ++l) {
+            to_cut_[j * m_ + l] = Base<T>::power(product_[l]);
+            product_[l] += log_e * at_[j * g_.token + l];
+          }
       }
     });
   }
@@ -186,11 +194,7 @@ class ChannelPairs {
 
   int64_t end_of(int64_t p) const { return std::min(p + step, count_); }
 
-  // For use inside simd(): to = rows_i decay_j
-  void product(int64_t i, const T* rows, int64_t j, T* to) const {
-    for (int64_t l = 0; l < m_; ++l) to[l] = rows[i * m_ + l] * decays_[j * m_ + l];
-  }
-  // to = product powers_i x_i
+  // For use inside simd(): to = product powers_i x_i
   void weigh(int64_t i, const T* x, int64_t token, const T* powers, T* to) const {
 #pragma GCC ivdep
     for (int64_t l = 0; l < m_; ++l) to[l] = product_[l] * powers[i * m_ + l] * x[i * token + l];

@@ -24,6 +24,7 @@ class RowBlocks {
         ld_(rule.lanes()),
         pairs_(rule.decays && !rule.channels ? x.log_decay.unsqueeze(3) : x.log_decay, m_, ld_,
                scratch),
+        sums_(scratch.take<T>(m_)),
         weighed_(scratch.take<T>(ld_ * m_)),
         transposed_(scratch.take<T>(m_ * rule.E)),
         A_(scratch.take<T>(ld_ * ld_)),
@@ -138,9 +139,10 @@ class RowBlocks {
     pairs_.decay(s, E);
     simd([=, this, z = s + m_ * E] {
       if (!rule_.normalizer) return;
-      for (int64_t l = 0; l < m_; ++l) z[l] *= pairs_.whole(l);
+      std::fill_n(sums_, m_, T{0});
       for (int64_t i = 0; i < count_; ++i)
-        for (int64_t l = 0; l < m_; ++l) z[l] += (u ? u[i] : T{1}) * x[i * m_ + l];
+        for (int64_t l = 0; l < m_; ++l) sums_[l] += (u ? u[i] : T{1}) * x[i * m_ + l];
+      for (int64_t l = 0; l < m_; ++l) z[l] = pairs_.whole(l) * z[l] + sums_[l];
     });
     kernels::gemm_tile<T>(m_, E, count_, {x, 1, m_}, rows, token, s, E, true);
   }
@@ -193,7 +195,7 @@ class RowBlocks {
   const Heads<const T> q_, k_, v_;
   const int64_t m_, ld_;  // ld: the row length of A
   Pairs pairs_;
-  T *const weighed_, *const transposed_, *const A_, *const delta_;
+  T *const sums_, *const weighed_, *const transposed_, *const A_, *const delta_;
   T *dA_ = nullptr, *dn_transposed_ = nullptr, *rows_ = nullptr, *dq_ = nullptr, *dk_ = nullptr;
   double* dg_ = nullptr;
   int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0;
