@@ -170,10 +170,10 @@ std::vector<DecodeCost> bench_decode(const Config& config, const DecodeOptions& 
     cost.seconds_low = quantile(seconds, 0.25);
     cost.seconds_high = quantile(seconds, 0.75);
 
-    Memory memory(traffic.read + traffic.updated);
+    Memory same_size(traffic.read + traffic.updated);
     const auto work = work_of_token(*variant, context);
-    const double bytes = static_cast<double>(traffic.read) / memory.read_rate() +
-                         static_cast<double>(traffic.updated) / memory.update_rate();
+    const double bytes = static_cast<double>(traffic.read) / same_size.read_rate() +
+                         static_cast<double>(traffic.updated) / same_size.update_rate();
     const double operations =
         static_cast<double>(batch) * (work.flops / products + work.exponentials / exps);
     cost.memory_bound = bytes > operations;
