@@ -24,9 +24,9 @@ inline Generator generator_of(const Tensor& state) {
   return Generator::from_state({static_cast<uint64_t>(s[0]), static_cast<uint64_t>(s[1])});
 }
 
-/// Random numbers that are drawn anew every `interval` optimizer steps, never if it is 0. The state of their
-/// generator and the counts of redraws and steps are buffers: a run resumed from a checkpoint makes the
-/// same draws.
+/// When random numbers are redrawn: every `interval` optimizer steps; 0: never. The state of their
+/// generator and the counts of redraws and steps are buffers, so that a run resumed from a checkpoint
+/// makes the same draws.
 class Redraws {
  public:
   Redraws(const std::function<nn::Scope(const std::string& name)>& scope,

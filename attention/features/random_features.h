@@ -63,8 +63,9 @@ struct RandomFeatureOptions {
 };
 
 /// Base of maps with a random projection. The buffer "features" is (m, D) or, with heads =
-/// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). With draw = "learned", "features" is a parameter that begins with orthogonal rows, nothing is
-/// redrawn, and there are no buffers of Redraws.
+/// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). With draw = "learned",
+/// "features" is a parameter that begins with orthogonal rows, nothing is redrawn, and there are no
+/// buffers of Redraws.
 class RandomFeatureMap : public FeatureMap {
  public:
   /// `columns` features for each row of W, and `exponentials` to compute them.

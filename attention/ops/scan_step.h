@@ -24,8 +24,8 @@ enum class Normalizer {
 
 /// Advances the state by one token, in place and without gradients; an undefined state means
 /// zeros. The state and the result are f64 whatever the dtype of the inputs: tokens are added one after
-/// the other, and in f32 sums over 65,536 of them lose up to 3 digits. Returns out (B, H, E), or (B, H, E + 1) with Normalizer::query. With a key_log the state
-/// has a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
+/// the other, and in f32 a sum over 65,536 of them loses up to 3 digits. Returns out (B, H, E), or
+/// (B, H, E + 1) with Normalizer::query. With a key_log the state has a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
 Tensor scan_step(ScanState& state, const StepInputs& inputs, Normalizer normalizer);
 
 }  // namespace longhand::attention

@@ -286,7 +286,7 @@ TEST_CASE("bench step --against measures two builds in turns") {
   CHECK_THAT(csv.out, Catch::StartsWith("attention,length,seconds,other_seconds,ratio,"));
 }
 
-TEST_CASE("bench step --against refuses what is no build of longhand") {
+TEST_CASE("bench step --against refuses programs that are not builds of longhand") {
   const TemporaryDirectory folder;
   const auto script = [&](const std::string& name, const std::string& bench) {
     write_text(folder / name,

@@ -18,13 +18,13 @@
 namespace longhand::train {
 namespace {
 
-constexpr int64_t settled = 1024;  // tokens behind which a state grows for ever, or no longer
+constexpr int64_t settled = 1024;  // tokens after which a state grows without end, or not at all
 constexpr int64_t warm_up = 2;     // steps that are not counted
 constexpr double rate_seconds = 0.01;
 constexpr int64_t most_memory = int64_t{256}
                                 << 20;  // in which rates are measured: exceeds all caches
 
-/// Steps measured behind one context, so that it stays what it is called.
+/// Steps measured after a context: few, so that it stays about as long as it is said to be.
 int64_t most_steps(int64_t context) { return std::max<int64_t>(4, context / 8); }
 
 std::unique_ptr<attention::Variant> make_variant(const attention::TransformerConfig& model,

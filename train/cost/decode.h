@@ -1,4 +1,5 @@
-// The cost of decoding: time and state of a token against the tokens before it.
+// The cost of decoding: the time of a token and the size of the state, against the number of tokens so
+// far.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace longhand::train {
 
-/// What a token costs the attention of one layer, behind `context` tokens of each sequence.
+/// What a token costs in the attention of one layer, after `context` tokens of each sequence.
 struct DecodeCost {
   int64_t context = 0;
   double seconds = 0, seconds_low = 0, seconds_high = 0;  // of the whole batch: median, quartiles
@@ -28,7 +29,7 @@ struct DecodeOptions {
   std::function<void(int64_t context)> on_context = {};  // called before each
 };
 
-/// model.max_length for bench_decode(): the contexts, and the steps measured behind them.
+/// model.max_length for bench_decode(): the contexts, and the steps measured after them.
 int64_t decode_length(const DecodeOptions& options);
 
 /// Throws ConfigError for what bench_decode() would refuse: a variant without a decoder, a model whose
@@ -37,8 +38,8 @@ int64_t decode_length(const DecodeOptions& options);
 void check_decode(const Config& config, const DecodeOptions& options);
 
 /// Measures the decoder of the attention of one layer of the model that [model] and [attention]
-/// describe, on random tokens. A context is reached by Decoder::append(). A state that no longer grows
-/// behind 1,024 tokens gets at most these, because what a token costs does not depend on the others.
+/// describe, on random tokens. A context is reached by Decoder::append(). If the state no longer grows
+/// after 1,024 tokens, no more than these are appended: every later token costs the same.
 ///
 /// The rates of the machine are measured next to the steps: those of its memory by reading, or reading
 /// and writing, as many bytes as the state has, at most 256 MiB, so that a state in a cache is compared

@@ -1,5 +1,5 @@
-// longhand bench decode: what a token costs against the tokens before it, beside a cache of keys and
-// values.
+// longhand bench decode: what a token costs, against the number of tokens so far and beside a cache of
+// keys and values.
 #include <functional>
 #include <map>
 

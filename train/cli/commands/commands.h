@@ -49,7 +49,7 @@ struct BenchRun {
 };
 
 /// Measures the cells by this program and by that of another build in turns, and prints the ratios of their
-/// times. Throws ConfigError if `program` is no build of longhand.
+/// times. Throws ConfigError if `program` is not a build of longhand.
 int bench_against(const Common& common, const std::string& program, int64_t rounds,
                   const std::vector<BenchRun>& runs);
 
