@@ -29,6 +29,16 @@ struct HeadClusters {
   }
 };
 
+// Calls visit(its clusters, b, h) for each head, in parallel.
+template <class F>
+void for_heads(const Tensor& members, const std::vector<int32_t>& lengths, int64_t count, F visit) {
+  const int64_t H = members.size(1);
+  parallel_for(members.size(0) * H, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t head = begin; head < end; ++head)
+      visit(HeadClusters(members, lengths, head, count), head / H, head % H);
+  });
+}
+
 }  // namespace
 
 Variable cluster_means(const Variable& x_, const Tensor& members,
@@ -41,18 +51,14 @@ Variable cluster_means(const Variable& x_, const Tensor& members,
   dispatch_float(x.dtype(), [&]<class T>() {
     const tile::Heads<const T> from(x.value());
     const tile::Heads<T> to(out);
-    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t head = begin; head < end; ++head) {
-        const HeadClusters of(members, lengths, head, count);
-        const int64_t b = head / H, h = head % H;
-        for (int64_t i = 0; i < of.tokens; ++i) {
-          const T* const row = from.at(b, i, h);
-          T* const sum = to.at(b, of.of_token[i], h);
-          for (int64_t d = 0; d < D; ++d) sum[d] += row[d];
-        }
-        for (int64_t c = 0; c < count; ++c)
-          for (int64_t d = 0; d < D; ++d) to.at(b, c, h)[d] *= of.share<T>(c);
+    for_heads(members, lengths, count, [&](const HeadClusters& of, int64_t b, int64_t h) {
+      for (int64_t i = 0; i < of.tokens; ++i) {
+        const T* const row = from.at(b, i, h);
+        T* const sum = to.at(b, of.of_token[i], h);
+        for (int64_t d = 0; d < D; ++d) sum[d] += row[d];
       }
+      for (int64_t c = 0; c < count; ++c)
+        for (int64_t d = 0; d < D; ++d) to.at(b, c, h)[d] *= of.share<T>(c);
     });
   });
   return record("cluster_means", out, {x},
@@ -63,19 +69,16 @@ Variable cluster_means(const Variable& x_, const Tensor& members,
                   dispatch_float(grad.dtype(), [&]<class T>() {
                     const tile::Heads<const T> from(dense);
                     const tile::Heads<T> to(dx);
-                    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-                      for (int64_t head = begin; head < end; ++head) {
-                        const HeadClusters of(members, lengths, head, count);
-                        const int64_t b = head / H, h = head % H;
-                        for (int64_t i = 0; i < of.tokens; ++i) {
-                          const int64_t c = of.of_token[i];
-                          const T share = of.share<T>(c);
-                          const T* const row = from.at(b, c, h);
-                          T* const own = to.at(b, i, h);
-                          for (int64_t d = 0; d < D; ++d) own[d] = share * row[d];
-                        }
-                      }
-                    });
+                    for_heads(members, lengths, count,
+                              [&](const HeadClusters& of, int64_t b, int64_t h) {
+                                for (int64_t i = 0; i < of.tokens; ++i) {
+                                  const int64_t c = of.of_token[i];
+                                  const T share = of.share<T>(c);
+                                  const T* const row = from.at(b, c, h);
+                                  T* const own = to.at(b, i, h);
+                                  for (int64_t d = 0; d < D; ++d) own[d] = share * row[d];
+                                }
+                              });
                   });
                   slots[0].take(dx);
                 });

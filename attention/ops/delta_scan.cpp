@@ -63,7 +63,7 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
       std::fill_n(s, n, T{0});
     blocks.hold(s);
     for (int64_t i = 0; i < rule.blocks; ++i) {
-      const T* const before = i > 0 || rule.initial ? s : nullptr;
+      const T* const before = rule.has_state(i) ? s : nullptr;
       if (kept.defined() && i % every == 0 && before)
         std::copy_n(s, n, state_of<T>(kept, head, i / every));
       blocks.use(i);
@@ -93,7 +93,7 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, 
     for (int64_t stop = rule.blocks, from; stop > 0; stop = from) {
       from = (stop - 1) / every * every;
       const auto before = [&](int64_t i) -> const T* {
-        return i > 0 || rule.initial ? states + (i - from) * n : nullptr;
+        return rule.has_state(i) ? states + (i - from) * n : nullptr;
       };
       if (before(from))
         std::copy_n(state_of<T>(kept, head, from / every), n, states);

@@ -39,7 +39,7 @@ struct KeptStates {
   KeptStates(const ScanRule& rule, int64_t every_, DType dtype)
       : states(Tensor::empty(
             {rule.heads(),
-             rule.initial || rule.blocks > 1 ? (rule.blocks + every_ - 1) / every_ : 0,
+             rule.has_state(rule.blocks - 1) ? (rule.blocks + every_ - 1) / every_ : 0,
              rule.state().size()},
             dtype)),
         every(every_) {}
@@ -144,7 +144,7 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
   const Heads<T> to = rule.heads<T>(out);
   const auto attend = [&](const Group& group, Blocks& blocks, T* s) {
     const auto [head, index, begin, end] = group;
-    if (kept.states.numel() > 0)
+    if (rule.has_state(rule.blocks - 1))
       std::copy_n(kept.before<T>(head, begin), n, s);
     else if (final_states.defined())
       std::fill_n(s, n, T{0});
@@ -155,7 +155,7 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
           0, i, i > begin ? blocks.scale_before(i) : *row<T>(groups.scales, head, index), true);
       blocks.load_queries(i);
       if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
-      blocks.attend(0, i, i > 0 || rule.initial ? s : nullptr,
+      blocks.attend(0, i, rule.has_state(i) ? s : nullptr,
                     to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
       if (i + 1 < end || returns_state) blocks.advance(0, i, s);
     }
@@ -168,7 +168,7 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
 template <class T, class Blocks>
 Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                     const Tensor& dfinal) {
-  const bool read = rule.initial || rule.blocks > 1 || dfinal.defined();
+  const bool read = rule.has_state(rule.blocks - 1) || dfinal.defined();
   const int64_t n = read ? rule.state().size() : 0;
   Groups groups(rule, x.q.dtype());
   Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
@@ -228,7 +228,7 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                        R);
     for (int64_t stop = end, from; stop > begin; stop = from) {
       from = (stop - 1) / every * every;
-      if (kept.states.numel() > 0) std::copy_n(kept.before<T>(head, from), n, states);
+      if (rule.has_state(rule.blocks - 1)) std::copy_n(kept.before<T>(head, from), n, states);
       for (int64_t i = from; i < stop; ++i) {
         const auto slot = static_cast<int>(i - from);
         blocks.load_keys(slot, i, blocks.scale_before(i), false);
@@ -238,10 +238,10 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
         blocks.advance(slot, i, s + n);
       }
       for (int64_t i = stop - 1; i >= from; --i) {
-        blocks.use(i, blocks.scale_before(i));
+        if (i + 1 < stop) blocks.use(i, blocks.scale_before(i));
         blocks.load_queries(i);
         blocks.gradients(static_cast<int>(i - from), i, d,
-                         i > 0 || rule.initial ? states + (i - from) * n : nullptr, R,
+                         rule.has_state(i) ? states + (i - from) * n : nullptr, R,
                          i + 1 < rule.blocks || dfinal.defined(), to);
       }
     }
@@ -484,7 +484,8 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
     const Tensor states = initial ? start.value().contiguous() : Tensor();
-    for (int64_t head = 0; !is_dry() && kept.states.numel() > 0 && head < rule.heads(); ++head) {
+    for (int64_t head = 0; !is_dry() && rule.has_state(rule.blocks - 1) && head < rule.heads();
+         ++head) {
       T* const s = kept.before<T>(head, 0);
       if (initial)
         std::copy_n(states.data<T>() + head * shape.size(), shape.size(), s);

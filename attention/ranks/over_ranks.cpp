@@ -4,6 +4,7 @@
 #include <array>
 #include <vector>
 
+#include "longhand/attention/bases/blocks.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ranks/sequence_part.h"
 #include "longhand/autograd/ops.h"
@@ -12,7 +13,7 @@ namespace longhand::attention {
 namespace {
 
 // The mask of tokens behind the end of sequences, which are padding.
-Mask padded(const Mask& mask, int64_t batch, const SequencePart& part) {
+Mask mask_with_padding(const Mask& mask, int64_t batch, const SequencePart& part) {
   Mask out = mask;
   if (!mask.lengths.defined() && part.length < part.padded())
     out.lengths = Tensor::full({batch}, static_cast<double>(part.length), DType::i32);
@@ -49,7 +50,7 @@ Inputs exchanged(const Capabilities& can, const Inputs& in, int64_t heads, Excha
 Variable attend_own(Variant& variant, const Inputs& inputs, const Mask& mask, const nn::Pass& pass,
                     const SequencePart& part) {
   const Capabilities& can = variant.capabilities();
-  const Mask known = padded(mask, inputs.q.size(0), part);
+  const Mask known = mask_with_padding(mask, inputs.q.size(0), part);
   // Parameters of positions end where sequences do. If the part begins behind that, one token of
   // padding stands for it.
   const int64_t n = inputs.q.size(1), with = std::min(n, part.length - variant.first_token(pass));
@@ -60,7 +61,7 @@ Variable attend_own(Variant& variant, const Inputs& inputs, const Mask& mask, co
   };
   trim(in.q), trim(in.x);
   if (!can.shortens) trim(in.k), trim(in.v);
-  return with_zeros(variant.apply(in, known, pass), n);
+  return padded(variant.apply(in, known, pass), 0, n - with);
 }
 
 Variable attend_heads(Variant& variant, const Inputs& inputs, const Mask& mask,
@@ -87,7 +88,7 @@ Variable attend_keys(Variant& variant, const Inputs& inputs, const Mask& mask, c
   const Variables whole = whole_sequences(given, part);
   Inputs in{inputs.q, whole[0], whole[1]};
   if (has_x) in.x = whole[2];
-  const Mask known = padded(mask, in.q.size(0), part);
+  const Mask known = mask_with_padding(mask, in.q.size(0), part);
   nn::Pass of_queries = over_whole(pass);
   of_queries.tokens = pass.tokens;
   if (variant.takes_all(known)) return contiguous(variant.attend(in, known, of_queries));

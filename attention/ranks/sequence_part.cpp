@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "longhand/attention/bases/blocks.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/communicator.h"
@@ -103,16 +104,11 @@ Variables whole_sequences(const Variables& parts, const SequencePart& part) {
   return rows.split(whole_sequence(rows.joined(), part, part.length));
 }
 
-Variable with_zeros(const Variable& x, int64_t N) {
-  const int64_t n = x.size(1);
-  return n == N ? x : concat({x, zeros(x, N - n)}, 1);
-}
-
 Variable tokens_of_part(const Variable& x, const SequencePart& part) {
   if (!part.cut()) return x;
   const int64_t n = part.tokens(), begin = std::min(part.begin, x.size(1)),
                 end = std::min(part.begin + n, x.size(1));
-  return with_zeros(slice(x, 1, begin, end), n);
+  return padded(slice(x, 1, begin, end), 0, n - (end - begin));
 }
 
 Variables heads_of_sequences(const Variables& parts, const SequencePart& part) {
@@ -135,7 +131,7 @@ Variable tokens_of_heads(const Variable& x, const SequencePart& part) {
   if (!part.cut()) return x;
   const int64_t B = x.size(0), n = part.tokens(), heads = x.size(2), P = part.parts();
   const Variable of_ranks =
-      reshape(with_zeros(x, part.padded()), with_front({B, P, n, heads}, x, 3));
+      reshape(padded(x, 0, part.padded() - x.size(1)), with_front({B, P, n, heads}, x, 3));
   const Variable all = all_to_all(moved(of_ranks, 1, 0), part.ranks);  // (P, B, n, H / P, …)
   return reshape(moved(all, 0, 2), with_front({B, n, P * heads}, x, 3));
 }

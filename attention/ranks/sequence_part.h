@@ -56,8 +56,6 @@ nn::Pass over_part(nn::Pass pass, const std::shared_ptr<const SequencePart>& par
 
 /// (B, N, …) with the tokens of all ranks, for each x (B, n, …); in one exchange.
 Variables whole_sequences(const Variables& parts, const SequencePart& part);
-/// x (B, n, …), and zeros for the tokens from n to N - 1.
-Variable with_zeros(const Variable& x, int64_t N);
 /// The tokens of this part, (B, n, …), of x (B, N, …); from token N on zeros.
 Variable tokens_of_part(const Variable& x, const SequencePart& part);
 

@@ -62,9 +62,8 @@ class Reformer final : public Variant {
   Reformer(const nn::Scope& scope_, const Config& config, const ReformerOptions& options)
       : Variant(scope_, config),
         options_(options),
-        random_state_(scope("random_state"), state_tensor(init_random().fork("rotations"))),
-        redraws_(scope("redraws"), Tensor::zeros({}, DType::i64)),
-        steps_(scope("steps"), Tensor::zeros({}, DType::i64)),
+        redraws_([this](const std::string& name) { return scope(name); },
+                 init_random().fork("rotations"), options.redraw_interval),
         rotations_(scope("rotations"), draw()) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
@@ -108,22 +107,17 @@ class Reformer final : public Variant {
     Tensor out = Tensor::empty({config().heads, options_.rounds,
                                 std::max<int64_t>(1, options_.buckets / 2), config().head_dim},
                                parameter_dtype());
-    fill_normal(out, generator_of(random_state_.value())
-                         .fork(static_cast<uint64_t>(*redraws_.value().data<int64_t>())));
+    fill_normal(out, redraws_.generator());
     return out;
   }
 
   void on_step() override {
-    const int64_t step = ++*steps_.mutable_value().data<int64_t>();
-    if (options_.redraw_interval == 0 || step % options_.redraw_interval != 0) return;
-    ++*redraws_.mutable_value().data<int64_t>();
-    copy_into(rotations_.mutable_value(), draw());
+    if (redraws_.step()) copy_into(rotations_.mutable_value(), draw());
   }
 
   ReformerOptions options_;
-  nn::Buffer random_state_;     // (2) i64, generator state
-  nn::Buffer redraws_, steps_;  // i64: redraws and optimizer steps so far
-  nn::Buffer rotations_;        // (H, rounds, buckets / 2, D)
+  Redraws redraws_;
+  nn::Buffer rotations_;  // (H, rounds, buckets / 2, D)
 };
 
 using namespace conformance;

@@ -35,9 +35,11 @@ double Schedule::at(int64_t t) const {
       return final_lr + (lr - final_lr) * (1 + std::cos(std::numbers::pi * p)) / 2;
     case Kind::inverse_sqrt:
       return lr * std::sqrt(ratio(std::max<int64_t>(w, 1), t + 1));
-    default:
-      return lr;
+    case Kind::constant:
+    case Kind::one_cycle:
+      break;
   }
+  return lr;
 }
 
 void Schedule::describe(OptionVisitor& v) {

@@ -38,6 +38,8 @@ struct DeltaRule {
   static constexpr int64_t kept_every = 4;
 
   int64_t heads() const { return B * H; }
+  /// Whether there is a state before a block; zeros are none.
+  bool has_state(int64_t block_) const { return block_ > 0 || initial; }
   int64_t first(int64_t block_) const { return block_ * tokens; }
   int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }
   int64_t state_size() const { return m * E; }

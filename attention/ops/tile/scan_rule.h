@@ -11,9 +11,9 @@
 
 namespace longhand::attention::tile {
 
-/// The tokens of a block, at most max_scan_block, for which N tokens need the fewest multiply-adds: `pair` of them
-/// for each pair of tokens in a block, and `state` for each token of a block that reads a state and
-/// passes one on. Short sequences are one block, without a state.
+/// The number of tokens in a block, at most max_scan_block, with which N tokens need the fewest
+/// multiply-adds: `pair` for each pair of tokens in a block, and `state` for each token of a block that
+/// reads a state and passes one on. Short sequences are one block, without a state.
 inline int64_t tokens_of_block(int64_t N, int64_t pair, int64_t state, bool initial) {
   constexpr int64_t least = scan_block, most = max_scan_block;
   int64_t best = least, fewest = std::numeric_limits<int64_t>::max();
@@ -63,6 +63,8 @@ struct ScanRule {
     groups = (blocks + blocks_of_group - 1) / blocks_of_group;
   }
   int64_t heads() const { return B * H; }
+  /// Whether there is a state before a block; zeros are none.
+  bool has_state(int64_t block_) const { return block_ > 0 || initial; }
   int64_t lanes() const { return whole_lanes(tokens); }
   int64_t first(int64_t block_) const { return block_ * tokens; }
   int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }

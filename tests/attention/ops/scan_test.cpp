@@ -1,10 +1,11 @@
-#include "longhand/attention/ops/scan.h"
+#include "longhand/core/measure/multiply_adds.h"
 
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/log_cumulative_sum_exp.h"
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/scan_step.h"
 #include "longhand/core/layouts.h"
+#include "longhand/core/measure/multiply_adds.h"
 #include "longhand/core/parallel.h"
 #include "tests/attention/attention_check.h"
 #include "tests/attention/recurrence.h"
@@ -511,4 +512,15 @@ TEST_CASE("scan: f32 sums of 65,536 equal tokens") {
   for (const int64_t i : {100, 16383, 65535})
     CHECK(out.value().at({0, i, 0, 0}) ==
           Approx(0.3 * 0.3 * 0.7 * static_cast<double>(i + 1)).epsilon(1e-5));
+}
+
+// Of the forward pass: N (N + 16) D products of pairs, in steps of 16, against 3 N D² with states.
+TEST_CASE("scan: a sequence of up to 2 D tokens is one block, without a state") {
+  const int64_t N = 128, D = 128;
+  const Variable q(normal({1, N, 1, D}, 1, DType::f32)), k(normal({1, N, 1, D}, 2, DType::f32)),
+      v(normal({1, N, 1, D}, 3, DType::f32));
+  const ScanOptions options{.normalizer = false, .final_state = false};
+  const MultiplyAdds counted;
+  (void)scan({q, k, v}, nullptr, options);
+  CHECK(counted.count() == N * (N + 16) * D);
 }
