@@ -24,7 +24,7 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
       dropout1_(scope("dropout1"), config.dropout) {
   if (config.d_mlp == 0) return;
   norm2_.emplace(scope("norm2"), config.norm_type, config.d_model);
-  mlp_.emplace(scope("mlp"), config.d_model, config.d_mlp, config.dropout,
+  mlp_.emplace(scope("mlp"), config.mlp, config.d_model, config.d_mlp, config.dropout,
                config.rank_of(attention.layer, BlockLinear::fc1),
                config.rank_of(attention.layer, BlockLinear::fc2));
   dropout2_.emplace(scope("dropout2"), config.dropout);

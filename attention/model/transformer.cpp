@@ -51,6 +51,15 @@ Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooli
   return sum(where(real, x, 0), {1}) * Variable(weight);
 }
 
+// x (B, n, d) with its positions: those of the pass, or from `first` on.
+Variable with_positions(const nn::Position& position, const Variable& x, const nn::Pass& pass,
+                        int64_t first = 0) {
+  if (!pass.tokens.of) return position.forward(x, first);
+  const auto [begin, all] = pass.tokens;
+  const int64_t n = x.size(1), padding = std::clamp<int64_t>(begin + n - all, 0, n);
+  return position.forward(x, begin, padding);
+}
+
 nn::Scope in_f64(nn::Scope scope) {
   scope.dtype = DType::f64;
   return scope;
@@ -72,13 +81,26 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
 Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t first) const {
   const nn::Running running(*this);
   Variable x = token_.forward(tokens);
-  if (pass.tokens.of) {
-    const auto [begin, all] = pass.tokens;
-    const int64_t n = x.size(1), padding = std::clamp<int64_t>(begin + n - all, 0, n);
-    return dropout_.forward(position_.forward(x, begin, padding), pass);
-  }
-  if (class_token_) x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
-  return dropout_.forward(position_.forward(x, first), pass);
+  if (class_token_ && !pass.tokens.of)
+    x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
+  return dropout_.forward(with_positions(position_, x, pass, first), pass);
+}
+
+Reconstruction::Reconstruction(const nn::Scope& scope_, const TransformerConfig& config)
+    : Module(scope_),
+      position_(scope("position"), "sinusoidal", config.max_length, config.d_model),
+      norm1_(scope("norm1"), config.norm_type, config.d_model),
+      norm2_(scope("norm2"), config.norm_type, config.d_model),
+      linear1_(scope("linear1"), config.d_model, config.d_model),
+      linear2_(scope("linear2"), config.d_model, config.d_model) {}
+
+Variable Reconstruction::forward(const Variable& sequences, int64_t n, const nn::Pass& pass) const {
+  const nn::Running running(*this);
+  const int64_t B = sequences.size(0), d = sequences.size(1);
+  const Variable x = broadcast_to(reshape(sequences, {B, 1, d}), {B, n, d});
+  const nn::Lazy y =
+      gelu(linear1_.forward(norm1_.forward(with_positions(position_, x, pass)))).eval();
+  return gelu(linear2_.forward(norm2_.forward(y))).eval();
 }
 
 Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::Parameter* tied)
@@ -110,8 +132,10 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
       if (config.attention_of(j) == attention.name) attention.first = &blocks_[j].kernel();
     blocks_.emplace_back(config, attention);
   }
+  if (config.reconstruct) reconstruction_.emplace(scope("reconstruction"), config);
   // Post-norm blocks end with a norm, so no final norm is needed.
-  if (config.norm == "pre") norm_.emplace(scope("norm"), config.norm_type, config.d_model);
+  if (config.norm == "pre" || config.reconstruct)
+    norm_.emplace(scope("norm"), config.norm_type, config.d_model);
 }
 
 Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
@@ -154,6 +178,8 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
     else
       x = block->forward(x, mask, pass);
   }
+  if (reconstruction_)
+    x = reconstruction_->forward(pool(x, mask.lengths, "last", pass), tokens.size(1), pass);
   // Selects rows of a (B N, d) matrix as from an embedding table. The rest acts on single tokens.
   if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
   const nn::Lazy normed = norm_ ? norm_->forward(x) : nn::Lazy(x);
@@ -178,8 +204,9 @@ TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
     : model_(model), batch_(batch) {
   check<ConfigError>(batch >= 1, "decoder: expected a batch of at least 1 sequence, got ", batch);
   check<ConfigError>(
-      model.config().causal && model.config().per_token,
-      "decoder: expected a causal model with per_token; others cannot be decoded token by token");
+      model.config().causal && model.config().per_token && !model.config().reconstruct,
+      "decoder: expected a causal model with per_token and without reconstruct; others cannot be "
+      "decoded token by token");
   for (int64_t i = 0; i < model.config().layers; ++i)
     states_.push_back(model.blocks_[i].decoder(batch));
 }
