@@ -101,7 +101,7 @@ void UnitDeltaAttention::add_work(const Work::Counts& token) {
 }
 
 Variable UnitDeltaAttention::log_decay(const Variable&) const { return {}; }
-Variable UnitDeltaAttention::gate(const Variable&) const { return {}; }
+UnitDeltaAttention::Gate UnitDeltaAttention::gate(const Variable&) const { return {}; }
 
 Variable UnitDeltaAttention::unit(const Variable& x, const Variable& factor) const {
   return rms_norm(options_.silu ? silu(x) : x, factor,
@@ -122,10 +122,10 @@ DeltaInputs UnitDeltaAttention::operands(const Inputs& in) const {
 }
 
 Variable UnitDeltaAttention::finished(const Variable& reads, const Inputs& in) const {
-  Variable y = reads;
-  if (norm_) y = rms_norm(y, *norm_, 1e-5);
-  if (const Variable g = gate(in.x); g.defined()) y = y * reshape(g, y.shape());
-  return y;
+  const auto [logits, function] = gate(in.x);
+  GatedOptions options{.function = function};
+  if (norm_) options.norm = {.weight = *norm_, .centred = false};
+  return gated(reads, logits.defined() ? reshape(logits, reads.shape()) : logits, options);
 }
 
 GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& config,
@@ -140,8 +140,8 @@ GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& 
   add_work({2 * w * w, w});
 }
 
-Variable GatedDeltaAttention::gate(const Variable& x) const {
-  return gate_ ? silu(gate_->forward(x)) : Variable();
+UnitDeltaAttention::Gate GatedDeltaAttention::gate(const Variable& x) const {
+  return {gate_ ? gate_->forward(x).eval() : Variable()};
 }
 
 Variable steps_of_tokens(const Variables& steps) {

@@ -64,8 +64,13 @@ class UnitDeltaAttention : public DeltaAttention {
  protected:
   /// g (B, N, H) or (B, N, H, D) of the tokens x (B, N, H D); undefined: 0.
   virtual Variable log_decay(const Variable& x) const;
-  /// What the normalised reads are multiplied by, (B, N, H D); undefined: nothing.
-  virtual Variable gate(const Variable& x) const;
+  /// The gate of the normalised reads: its logits (B, N, H D), undefined without one, and what it makes
+  /// of them.
+  struct Gate {
+    Variable logits;
+    GateFunction function = GateFunction::silu;
+  };
+  virtual Gate gate(const Variable& x) const;
 
   /// k̂ of keys k (B, N, H, D).
   Variable unit_keys(const Variable& k) const;
@@ -96,7 +101,7 @@ class GatedDeltaAttention : public UnitDeltaAttention {
 
  private:
   Variable log_decay(const Variable& x) const override { return decay_(x); }
-  Variable gate(const Variable& x) const override;
+  Gate gate(const Variable& x) const override;
 
   HeadDecay decay_;
   std::optional<nn::Linear> gate_;  // W

@@ -141,10 +141,11 @@ Variable MultiHeadAttention::prepared(const Variable& x, const std::optional<nn:
 
 nn::Lazy MultiHeadAttention::finished(const Variable& out, const Variable& gate) const {
   const Shape joined{out.size(0), out.size(1), heads_ * head_dim_};
-  Variable y = head_norm_ ? head_norm_->forward(out).eval() : out;
-  y = reshape(y, joined);
-  if (gate_) y = y * (around_.output_gate == "silu" ? silu(gate) : sigmoid(gate));
-  return output_.forward(y);
+  GatedOptions options{.function = around_.output_gate == "sigmoid" ? GateFunction::sigmoid
+                                                                    : GateFunction::silu};
+  if (head_norm_) options.norm = head_norm_->options();
+  const Variable logits = gate_ ? reshape(gate, out.shape()) : Variable();
+  return output_.forward(reshape(gated(out, logits, options), joined));
 }
 
 nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {

@@ -55,8 +55,9 @@ class Kda final : public UnitDeltaAttention {
     const Shape heads{x.size(0), x.size(1), step_bias_.size(0), step_bias_.size(1)};
     return softplus(reshape(steps, heads) + step_bias_) * -exp(log_rate_);  // (B, N, H, D)
   }
-  Variable gate(const Variable& x) const override {
-    return gate_up_ ? sigmoid(gate_up_->forward(gate_down_->forward(x))) : Variable();
+  Gate gate(const Variable& x) const override {
+    return {gate_up_ ? gate_up_->forward(gate_down_->forward(x)).eval() : Variable(),
+            GateFunction::sigmoid};
   }
 
   nn::Linear decay_down_, decay_up_;

@@ -88,10 +88,20 @@ struct ScanTensors {
   Tensor q, k, v, log_decay;  // the last may be undefined
   Tensor c;                   // undefined without exponentials
   Tensor initial_scale;       // (B H); undefined: -inf
+  // What blocks compute for the results and need again for the gradients, (B H, blocks, kept_size() of
+  // the blocks); undefined: it is computed again.
+  Tensor kept;
+  bool has_kept = false;  // whether it has been computed: in the pass for the gradients
 
   template <class T>
   T* scales(const ScanRule& rule, int64_t head) {
     return c.defined() ? c.data<T>() + head * rule.N : nullptr;
+  }
+  /// The memory of a block for what it keeps, or null.
+  template <class T>
+  T* kept_of(int64_t head, int64_t block_) {
+    return kept.defined() ? kept.data<T>() + (head * kept.size(1) + block_) * kept.size(2)
+                          : nullptr;
   }
   template <class T>
   T scale_at_start(int64_t head) const {
