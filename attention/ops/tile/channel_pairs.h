@@ -23,7 +23,7 @@ void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
 /// keys are multiplied by the decay of the step between. A key of the query's own step has the factor
 /// e^-(g_p + … + g_j), as long as no channel has decayed below `least` since the cut. Queries behind
 /// that, which is known from earlier tokens alone, have running products of decays for the keys of their
-/// step. Sums within a step are in double precision, so that both factors of a pair have the same error. A
+/// step. Sums within a step are in double precision. A
 /// state is multiplied by powers of sums, since the rounding error of a product of equal decays grows
 /// with their number.
 template <class T>
@@ -63,7 +63,7 @@ class ChannelPairs {
           int below = 0;
 #pragma GCC ivdep
           for (int64_t l = 0; l < m_; ++l) {
-            const T factor = Base<T>::power(static_cast<T>(sums_[l]));
+            const T factor = power(sums_[l]);
             from_cut_[i * m_ + l] = factor;
             inverse_[i * m_ + l] = 1 / factor;
             below |= factor >= least ? 0 : 1;
@@ -73,8 +73,7 @@ class ChannelPairs {
         std::fill_n(sums_, m_, 0.0);
         for (int64_t j = end_of(p) - 1; j >= p; --j) {
 #pragma GCC ivdep
-          for (int64_t l = 0; l < m_; ++l)
-            to_cut_[j * m_ + l] = Base<T>::power(static_cast<T>(sums_[l]));
+          for (int64_t l = 0; l < m_; ++l) to_cut_[j * m_ + l] = power(sums_[l]);
           add_decay(j);
         }
         if (p + near == end_of(p)) continue;
@@ -172,7 +171,7 @@ class ChannelPairs {
                             false);
       kernels::gemm_tile<T>(others, m_, of_token_ * p, {dA + p + n, 1, ld_}, keys_, m_,
                             rows_ + n * m_, m_, false);
-      add_weighed(p, n + others, 1, rows_, from_cut_, dx);
+      add_weighed(p, n + others, 1, rows_, lift, from_cut_, dx);
     }
     // The gradients of keys relative to a cut, which are those relative to the cut after it times the
     // decay of the step between, and what the queries of that step add.
@@ -181,13 +180,14 @@ class ChannelPairs {
       load_queries(p, x, token);
       kernels::gemm_tile<T>(of_token_ * n, m_, n, {dA + of_token_ * p * ld_ + p, ld_, 1}, queries_,
                             m_, rows_, m_, false);
-      add_weighed(p, n, of_token_, rows_, inverse_, dk);
+      add_weighed(p, n, of_token_, rows_, 1 / lift, inverse_, dk);
       if (p == 0) break;
       const bool later = end_of(p) < count_;
       if (later) decay_rows(p, p, keys_);
       kernels::gemm_tile<T>(of_token_ * p, m_, end_of(p) - p, {dA + p, ld_, 1}, queries_, m_, keys_,
                             m_, later);
-      add_weighed(p - step, step, of_token_, keys_ + of_token_ * (p - step) * m_, to_cut_, dk);
+      add_weighed(p - step, step, of_token_, keys_ + of_token_ * (p - step) * m_, 1 / lift, to_cut_,
+                  dk);
     }
     simd([=, this] {
       for (int64_t i = 0; i < count_; ++i) {
@@ -226,13 +226,19 @@ class ChannelPairs {
 
  private:
   static constexpr T log_e = static_cast<T>(Base<T>::log_e);
-  // Keys are multiplied by at most 1 / least.
-  static constexpr T least = static_cast<T>(0x1p-60);
+  // Products with queries have factors of lift or less, and keys those of at most 1 / (lift least): both are
+  // far from the largest and the least number.
+  static constexpr T least = static_cast<T>(0x1p-100), lift = static_cast<T>(0x1p40);
 
   int64_t end_of(int64_t p) const { return std::min(p + step, count_); }
 
   // The tokens of the step of token i up to which no channel has decayed below `least`.
   int64_t near(int64_t i) const { return near_[i / step]; }
+  // For use inside simd(): the power of a sum of decays, as exact as that of a small one.
+  static T power(double sum) {
+    const double x = std::max(sum, -2000.0), whole = (x + 0x1.8p52) - 0x1.8p52;
+    return Base<T>::power(static_cast<T>(x - whole)) * Base<T>::power(static_cast<T>(whole));
+  }
   // For use inside simd(): sums += the decay of token i
   void add_decay(int64_t i) const {
     for (int64_t l = 0; l < m_; ++l)
@@ -255,15 +261,15 @@ class ChannelPairs {
         for (int64_t l = 0; l < m_; ++l) rows[row * m_ + l] *= whole[l];
     });
   }
-  // The queries of the step after a cut, multiplied by their powers.
+  // The queries of the step after a cut, multiplied by their powers and by `lift`.
   void load_queries(int64_t p, const T* x, int64_t token) const {
     simd([=, this] {
       for (int64_t i = p; i < end_of(p); ++i)
         for (int64_t l = 0; l < m_; ++l)
-          queries_[(i - p) * m_ + l] = from_cut_[i * m_ + l] * x[i * token + l];
+          queries_[(i - p) * m_ + l] = lift * from_cut_[i * m_ + l] * x[i * token + l];
     });
   }
-  // Both the queries and their keys, before the cut and near it, for cuts in order.
+  // Both the queries and their keys, before the cut and near it, divided by `lift`, for cuts in order.
   void load_cut(int64_t p, const T* x, int64_t token, const T* k, int64_t key_token) const {
     load_queries(p, x, token);
     if (p > step) decay_rows(p - step, p - step, keys_);
@@ -272,20 +278,22 @@ class ChannelPairs {
         for (int64_t row = of_token_ * first; row < of_token_ * (first + n); ++row)
 #pragma GCC ivdep
           for (int64_t l = 0; l < m_; ++l)
-            keys_[row * m_ + l] = powers[row / of_token_ * m_ + l] * k[row * key_token + l];
+            keys_[row * m_ + l] =
+                1 / lift * powers[row / of_token_ * m_ + l] * k[row * key_token + l];
       };
       if (p > 0) put(p - step, step, to_cut_);
       put(p, near(p), inverse_);
     });
   }
-  // The n tokens from p on, each with `each` rows: to_i += powers_i row_(i-p)
-  void add_weighed(int64_t p, int64_t n, int64_t each, const T* rows, const T* powers,
+  // The n tokens from p on, each with `each` rows: to_i += factor powers_i row_(i-p)
+  void add_weighed(int64_t p, int64_t n, int64_t each, const T* rows, T factor, const T* powers,
                    T* to) const {
     simd([=, this] {
       for (int64_t row = 0; row < each * n; ++row)
 #pragma GCC ivdep
         for (int64_t l = 0; l < m_; ++l)
-          to[(each * p + row) * m_ + l] += powers[(p + row / each) * m_ + l] * rows[row * m_ + l];
+          to[(each * p + row) * m_ + l] +=
+              factor * powers[(p + row / each) * m_ + l] * rows[row * m_ + l];
     });
   }
 
