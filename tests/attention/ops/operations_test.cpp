@@ -15,6 +15,7 @@
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/products.h"
+#include "longhand/attention/ops/removal.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "tests/attention/recurrence.h"
@@ -39,6 +40,9 @@ Variable joined(const Variables& parts) {
 Variable joined(const SoftmaxAttentionResult& r) { return joined(Variables{r.out, r.log_sums}); }
 Variable joined(const ScanState& s) { return joined(Variables{s.S, s.z}); }
 Variable joined(const ScanResult& r) { return joined(Variables{r.out, r.state.S, r.state.z}); }
+Variable joined(const DeltaInputs& x) {
+  return joined(Variables{x.log_decay, x.k, x.read, x.write});
+}
 Variable joined(const DeltaResult& r) { return joined(Variables{r.out, r.state}); }
 
 // Tokens i and i + 2 are in one cluster, of three; the last token is padding.
@@ -119,6 +123,7 @@ std::vector<Case> with(std::vector<Case> cases, const std::function<Shape(const 
 }
 Shape of_heads(const Shape& q) { return {q[0], q[1], q[2]}; }
 Shape of_channels(const Shape& q) { return q; }
+Shape of_head(const Shape& q) { return {q[2], q[3]}; }
 Shape of_state(const Shape& q) { return {q[0], q[2], q[3], q[3]}; }
 Shape of_samples(const Shape& q) { return {q[0]}; }
 Shape of_pairs(const Shape& k) { return {k[1], k[1]}; }
@@ -240,6 +245,8 @@ const std::vector<OpLine>& attention_operations() {
               {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5}}},
              {{{2, 3, 65, 65}, {2, 3, 65}, {2, 3, 65, 65}, {2, 3, 65}, {2, 3}}},
              {.arguments = {{}, {}, {}, {}, decay}}),
+        line("removal", OP(joined(removal({x[0], x[1], x[2], x[3], x[4]}, 1e-6))),
+             with(with(triples, of_head), of_head), with(with(long_triples, of_head), of_head)),
         line("delta_scan", OP(joined(delta_scan({x[0], x[1], x[2]}))), triples, long_triples,
              {.arguments = {{}, unit, {}}}),
     };
@@ -249,7 +256,7 @@ const std::vector<OpLine>& attention_operations() {
       return joined(scan({x[0], x[1], x[2], x[3]}, &initial, {.normalizer = false, .block = 20}));
     };
     const Op corrected = [](const Variables& x) {
-      return joined(delta_scan({x[0], x[1], x[2], x[5], x[3]}, x[4], {.block = 20}));
+      return joined(delta_scan({x[0], x[1], x[2], x[5], x[3], {}, x[6]}, x[4], {.block = 20}));
     };
     for (const bool of_head : {true, false}) {
       const std::string kind = of_head ? "head" : "channel";
@@ -258,9 +265,10 @@ const std::vector<OpLine>& attention_operations() {
                               large = with(with(long_triples, of_decay), of_state);
       all.push_back(line("scan: decays of a " + kind, scanned, small, large,
                          {.arguments = {{}, {}, {}, decay, {}}}));
-      all.push_back(line("delta_scan: decays of a " + kind, corrected, with(small, of_heads),
-                         with(large, of_heads),
-                         {.arguments = {{}, unit, {}, decay, optional, feature}}));
+      all.push_back(line("delta_scan: decays of a " + kind, corrected,
+                         with(with(small, of_heads), of_channels),
+                         with(with(large, of_heads), of_channels),
+                         {.arguments = {{}, unit, {}, decay, optional, feature, optional}}));
     }
     return all;
   }();
