@@ -494,6 +494,17 @@ TEST_CASE("data without a test split are scored on the validation split, which t
              Contains("1 cells, 1 to run"));
 }
 
+TEST_CASE("scores of parts of a mixture are verified") {
+  const SweepFolder folder("[[axis]]\nattention.type = [\"softmax\"]\n");
+  REQUIRE(
+      folder
+          .ablate({"--out", "out", "--set", "data.length=[24,32]", "--set", "train.eval_batches=1"})
+          .code == 0);
+  const Outcome outcome = run({"ablate", "out", "--verify"}, folder.path());
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 0);
+}
+
 TEST_CASE("damaged cells are left out, named, and repaired with the same results") {
   const SweepFolder folder("[[axis]]\nattention.type = [\"softmax\", \"linear\"]\n");
   REQUIRE(folder.ablate({"--out", "out", "--set", "train.steps=20"}).code == 0);

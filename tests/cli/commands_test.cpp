@@ -6,9 +6,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
@@ -675,6 +677,43 @@ TEST_CASE("help and version") {
     CHECK_THAT(succeed(command, folder.path()).out, Contains("Usage:") && Contains(last));
   }
   CHECK_THAT(succeed({"data", "tasks"}, folder.path()).out, Contains("listops: "));
+}
+
+TEST_CASE("OpenBLAS uses the instruction set in use, whatever it has chosen") {
+  const TinyFolder folder;
+  const auto kernels = [&](const std::string& core, Isa isa) {
+    const Json about = Json::parse(
+        succeed({"--version", "--json"}, folder.path(),
+                {{"OPENBLAS_CORETYPE", core}, {"LONGHAND_ISA", std::string(name_of(isa))}})
+            .out);
+    const auto machine = about["machine"].get<std::string>();
+    const size_t end = machine.find(',');
+    return machine.substr(machine.rfind(' ', end) + 1, end - machine.rfind(' ', end) - 1);
+  };
+  const Isa best = machine_isa();
+  for (const std::string core : {"Prescott", "Nehalem"}) {
+    CHECK(kernels(core, Isa::baseline) == core);
+    if (best >= Isa::avx2) CHECK(kernels(core, Isa::avx2) == "Haswell");
+  }
+  if (best < Isa::avx512) return;
+  CHECK(kernels("Prescott", best) == "SkylakeX");
+  CHECK(kernels("Haswell", best) == "SkylakeX");
+  CHECK(kernels("Cooperlake", best) == "Cooperlake");
+  CHECK(kernels("Haswell", Isa::avx2) == "Haswell");
+  // Not only the name is: they give the bits of those kernels.
+  const auto losses = [&](const std::string& core) {
+    fs::remove_all(folder / "run");
+    succeed({"train", "config.toml", "--out", "run", "--quiet"}, folder.path(),
+            {{"OPENBLAS_CORETYPE", core}});
+    std::vector<double> out;
+    std::istringstream lines(read_text(folder / "run/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      out.push_back(Json::parse(line).value("loss", 0.0));
+    return out;
+  };
+  const std::vector<double> expected = losses("SkylakeX");
+  CHECK(expected.size() > 20);
+  CHECK(losses("Prescott") == expected);
 }
 
 TEST_CASE("a terminal shows a bar, which is removed at the end") {

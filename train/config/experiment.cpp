@@ -8,6 +8,7 @@
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
+#include "longhand/core/gemm.h"
 
 namespace longhand::train {
 namespace {
@@ -233,6 +234,7 @@ data::Loader Experiment::loader() const {
 
 std::vector<std::string> advice(Experiment& e) {
   std::vector<std::string> out;
+  if (const std::string text = blas_advice(); !text.empty()) out.push_back(text);
   if (const int64_t steps = e.options.steps; e.schedule.warmup_steps > steps)
     out.push_back(concat_message("optimizer.warmup_steps = ", e.schedule.warmup_steps,
                                  " is more than train.steps = ", steps,

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "longhand/core/gemm.h"
 #include "longhand/core/kernels/gemm_tile_kernels.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
@@ -52,6 +53,7 @@ int print_version(bool json) {
     if (set <= machine_isa()) available.emplace_back(name_of(set));
   for (const kernels::TileKernel& kernel : kernels::tile_kernels())
     (is_right(kernel) ? tested : wrong).emplace_back(kernel.name);
+  const std::string advice = blas_advice();
   Answer out(json);
   out.add("version", version())
       .add("compiler", compiler)
@@ -63,8 +65,9 @@ int print_version(bool json) {
       .text("longhand {version}\n{compiler}; {machine}; {threads} threads\n");
   if (launcher()) out.text("{mpi}\n");
   out.print("instruction sets: this CPU has {}; in use: {}\nmicro-kernels tested: {}\n",
-            fmt::join(available, ", "), used, fmt::join(tested, ", "))
-      .end();
+            fmt::join(available, ", "), used, fmt::join(tested, ", "));
+  if (!advice.empty()) out.print("{}\n", advice);
+  out.end();
   if (wrong.empty()) return success;
   print_stderr("longhand: micro-kernels that give wrong products on this CPU: {}\n",
                fmt::join(wrong, ", "));
