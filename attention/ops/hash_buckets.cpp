@@ -20,11 +20,19 @@ int64_t Hash::operator()(const T* x, int64_t h, int64_t r, std::vector<double>& 
   double* const y = products.data();
   const double* const R = columns_.data<double>() + (h * rounds() + r) * D * half;
   simd([=] {
-    std::fill_n(y, half, 0.0);
-    for (int64_t d = 0; d < D; ++d) {
-      const auto value = static_cast<double>(x[d]);
-#pragma GCC ivdep
-      for (int64_t l = 0; l < half; ++l) y[l] += R[d * half + l] * value;
+    constexpr int64_t run = 16;  // products that stay in registers
+    for (int64_t first = 0; first < half; first += run) {
+      const int64_t n = std::min(run, half - first);
+      double sum[run] = {};
+      for (int64_t d = 0; d < D; ++d) {
+        const auto value = static_cast<double>(x[d]);
+        const double* const row = R + d * half + first;
+        if (n == run)
+          for (int64_t l = 0; l < run; ++l) sum[l] += row[l] * value;
+        else
+          for (int64_t l = 0; l < n; ++l) sum[l] += row[l] * value;
+      }
+      std::copy_n(sum, n, y + first);
     }
   });
   double largest = -1;

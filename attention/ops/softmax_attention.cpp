@@ -327,7 +327,15 @@ void accumulate_powers(const ScoreTile<T>& tile, int64_t keys, T* s, const T* sh
 template <class T>
 void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t n,
                int64_t D, T* to) {
-  for (int64_t i = 0; i < n; ++i) std::copy_n(from.at(b, first + i, h), D, to + i * D);
+  const int64_t whole = D / lane_multiple * lane_multiple;
+  for (int64_t i = 0; i < n; ++i) {
+    const T* const row = from.at(b, first + i, h);
+    T* const copy = to + i * D;
+    // Of a fixed size, for which no function is called.
+    for (int64_t d = 0; d < whole; d += lane_multiple)
+      std::copy_n(row + d, lane_multiple, copy + d);
+    std::copy(row + whole, row + D, copy + whole);
+  }
 }
 
 // Begins to load rows [first, first + n) of a head. The blocks of a pattern are apart in memory, where
@@ -636,7 +644,9 @@ struct Groups {
     copies = std::clamp<int64_t>(parts(tasks, heads * keys), 1,
                                  std::max<int64_t>(1, copy_bytes / bytes));
     copies = std::min(copies, std::max<int64_t>(1, indices / keys));
-    together = std::clamp<int64_t>(indices / (keys * copies), 1, z.blocks_of(backward_blocks));
+    // Neighbouring blocks of a narrow window attend to almost the same keys.
+    const int64_t most = z.blocks_of(z.span < query_block ? forward_blocks : backward_blocks);
+    together = std::clamp<int64_t>(indices / (keys * copies), 1, most);
     units = parts(indices, together);
     queries = std::min(keys, parts(units, copies));
     keys = std::min(keys, queries);

@@ -45,13 +45,20 @@ Variable joined(const DeltaInputs& x) {
 }
 Variable joined(const DeltaResult& r) { return joined(Variables{r.out, r.state}); }
 
-// Tokens i and i + 2 are in one cluster, of three; the last token is padding.
-Variable clusters(const Variables& x) {
-  const int64_t B = x[0].size(0), N = x[0].size(1), H = x[0].size(2);
+// Tokens i and i + 2 are in one cluster.
+Tensor members_like(const Variable& x) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2);
   std::vector<int32_t> members;
   for (int64_t i = 0; i < B * H * N; ++i) members.push_back(static_cast<int32_t>(i % N % 2));
-  return cluster_means(x[0], Tensor::from(members, {B, H, N}),
-                       {static_cast<int32_t>(std::max<int64_t>(N, 1) - 1)}, 3);
+  return Tensor::from(members, {B, H, N});
+}
+// Of three clusters; the last token is padding.
+Variable clusters(const Variables& x) {
+  const auto n = static_cast<int32_t>(x[0].size(1));
+  return cluster_means(x[0], members_like(x[0]), {std::max(n, 1) - 1}, 3);
+}
+Variable of_two_clusters(const Variables& x) {
+  return of_clusters(x[0], x[1], x[2], members_like(x[2]), {static_cast<int32_t>(x[2].size(1))});
 }
 
 // Tokens i and i + 2 are in one bucket, in both of two rounds.
@@ -78,12 +85,15 @@ Buckets buckets_of(const Variable& q) {
 }
 
 // Every third key.
+KeysOfQuery third_keys(int64_t M) {
+  return [M](int64_t, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+    for (int64_t j = (i + h) % 3; j < M; j += 3) keys.push_back(static_cast<int32_t>(j));
+  };
+}
 Variable listed(const Variables& x) {
-  return listed_attention(
-      x[0], x[1], x[2], {.scale = 0.7, .added = x.size() > 3 ? x[3] : Variable()},
-      [M = x[1].size(1)](int64_t, int64_t h, int64_t i, std::vector<int32_t>& keys) {
-        for (int64_t j = (i + h) % 3; j < M; j += 3) keys.push_back(static_cast<int32_t>(j));
-      });
+  return listed_attention(x[0], x[1], x[2],
+                          {.scale = 0.7, .added = x.size() > 3 ? x[3] : Variable()},
+                          third_keys(x[1].size(1)));
 }
 
 // x + 3 I, which is far from singular.
@@ -193,6 +203,9 @@ const std::vector<OpLine>& attention_operations() {
              {triples[1]}, {long_triples[1]}),
         line("listed_attention", listed,
              {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
+        line("listed_attention: with sums",
+             OP(joined(listed_attention_with_sums(x[0], x[1], x[2], {}, third_keys(x[1].size(1))))),
+             {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
         line("listed_attention: added scores", listed,
              {{{2, 5, 2, 3}, {2, 7, 2, 3}, {2, 7, 2, 3}, {2, 2, 5, 3}},
               {{0, 5, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}, {0, 2, 5, 3}},
@@ -211,6 +224,11 @@ const std::vector<OpLine>& attention_operations() {
              {{{2, 300, 3, 8}, {2, 300, 3, 8}}}),
         line("cluster_means", clusters, {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}},
              {{{2, 300, 3, 8}}}),
+        line("of_clusters", of_two_clusters,
+             {{{1, 2, 1, 1}, {1, 1, 2}, {1, 2, 1, 1}},
+              {{0, 2, 2, 3}, {0, 2, 2}, {0, 7, 2, 3}},
+              {{2, 2, 2, 3}, {2, 2, 2}, {2, 7, 2, 3}}},
+             {{{2, 2, 3, 8}, {2, 3, 2}, {2, 300, 3, 8}}}),
         line("fourier_mix", OP(fourier_mix(x[0], {}, true)),
              {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}}, {{{2, 300, 3, 8}}}),
         line("low_rank", OP(low_rank(x[0], {}, {.rank = 1, .projector = false}).out),
