@@ -39,8 +39,10 @@ Variable Block::apply(const Variable& x, const nn::Pass& pass, const Attend& att
                              [&](const nn::Lazy& in) { return mlp_->forward(in, pass); });
 }
 
-Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
-  return apply(x, pass, [&](const nn::Lazy& in) { return attention_.forward(in, mask, pass); });
+Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
+                        AttentionState* state) {
+  return apply(x, pass,
+               [&](const nn::Lazy& in) { return attention_.forward(in, mask, pass, state); });
 }
 
 Variable Block::step(const Variable& x, AttentionState& state, int64_t position) const {

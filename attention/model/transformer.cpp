@@ -223,6 +223,34 @@ Tensor TransformerDecoder::step(const Tensor& tokens) {
   for (size_t i = 0; i < states_.size(); ++i)
     x = model_.blocks_[static_cast<int64_t>(i)].step(x, states_[i], position_);
   ++position_;
+  return logits(x);
+}
+
+Tensor TransformerDecoder::read(const Tensor& tokens) {
+  check<ShapeError>(tokens.rank() == 2 && tokens.size(1) >= 1,
+                    "decoder: expected tokens (B, T) of i32, got ", tokens.shape());
+  const int64_t T = tokens.size(1);
+  bool together = position_ == 0 && T > 1;
+  for (const auto& block : model_.blocks_)
+    together = together && !block->kernel().capabilities().shortens;  // keys are not single tokens
+  if (!together) {
+    Tensor out;
+    for (int64_t t = 0; t < T; ++t) out = step(tokens.select(1, t).contiguous());
+    return out;
+  }
+  check<ShapeError>(
+      tokens.dtype() == DType::i32 && tokens.size(0) == batch_ && T <= model_.config().max_length,
+      "decoder: expected tokens (", batch_, ", T) of i32 with T up to the model's max_length ",
+      model_.config().max_length, ", got ", tokens.shape(), " of ", tokens.dtype());
+  const NoGrad no_grad;
+  Variable x = model_.embeddings_.forward(tokens, {});
+  for (size_t i = 0; i < states_.size(); ++i)
+    x = model_.blocks_[static_cast<int64_t>(i)].forward(x, {}, {}, &states_[i]);
+  position_ = T;
+  return logits(slice(x, 1, T - 1, T));
+}
+
+Tensor TransformerDecoder::logits(const Variable& x) const {
   return model_.head_.forward(model_.norm_ ? model_.norm_->forward(x) : nn::Lazy(x))
       .value()
       .select(1, 0);

@@ -110,12 +110,17 @@ class TransformerDecoder {
   /// Logits (B, classes) for the next tokens (B) i32: up to rounding, the row that forward()
   /// returns at their position. Throws ShapeError after max_length tokens.
   Tensor step(const Tensor& tokens);
+  /// The logits of step() for the last one of the next tokens (B, T) i32. The first tokens of sequences
+  /// pass through the layers together, as in forward(), and take its memory.
+  Tensor read(const Tensor& tokens);
   /// Number of tokens so far.
   int64_t position() const { return position_; }
   /// Bytes of the current state of all layers.
   int64_t bytes() const;
 
  private:
+  Tensor logits(const Variable& x) const;
+
   Transformer& model_;
   int64_t batch_, position_ = 0;
   std::vector<AttentionState> states_;  // one a layer

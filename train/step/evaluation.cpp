@@ -30,7 +30,7 @@ Prediction joined(const std::vector<Prediction>& parts) {
 
 LogitsFn in_parts(LogitsFn logits) {
   return [logits = std::move(logits)](const data::Batch& batch, const nn::Pass& pass) {
-    constexpr int64_t tokens = 256, most = 16;  // of a part; parts
+    constexpr int64_t tokens = 128, most = 8;  // of a part; parts
     const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
     const int64_t each =
         std::max({int64_t{1}, tokens / std::max<int64_t>(1, N), (B + most - 1) / most});

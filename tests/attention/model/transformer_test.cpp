@@ -442,6 +442,15 @@ TEST_CASE("transformer: token by token gives the logits of the whole sequence") 
   }
   CHECK(decoder.bytes() > 0);
   CHECK_THROWS_AS(decoder.step(t.select(1, 0).contiguous()), ShapeError);
+
+  TransformerDecoder reader(model, B);
+  CHECK(worst_difference(reader.read(t.slice(1, 0, 2)), all.select(1, 1).contiguous()) <= 1e-10);
+  CHECK(reader.position() == 2);
+  CHECK(worst_difference(reader.read(t.slice(1, 2, N)), all.select(1, N - 1).contiguous()) <=
+        1e-10);
+  CHECK_THROWS_AS(TransformerDecoder(model, B).read(random_tokens(B, N + 1, 3)), ShapeError);
+  CHECK_THROWS_AS(TransformerDecoder(model, B).read(random_tokens(B + 1, N, 3)), ShapeError);
+  CHECK_THROWS_AS(reader.read(t), ShapeError);
 }
 
 TEST_CASE("transformer: what does not go token by token is refused") {

@@ -249,7 +249,7 @@ TEST_CASE("the parts of a batch have the logits of the whole, on all threads") {
   const WithThreads with(3);
   const NoGrad no_grad;
   const Prediction joined = parts(batch, {}), expected = whole(batch, {});
-  CHECK(calls == 4);  // of at most 2 sequences, 256 tokens
+  CHECK(calls == 7);  // of at most 128 tokens
   CHECK(recorded == 0);
   CHECK(joined.targets.to_vector<int32_t>() == targets.to_vector<int32_t>());
   const auto all = expected.logits.value().to_vector<double>(),
