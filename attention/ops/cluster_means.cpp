@@ -7,6 +7,7 @@
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops/pointwise.h"
+#include "longhand/core/dry_run.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
@@ -165,20 +166,44 @@ Variable of_clusters(const Variable& base_, const Variable& weight, const Variab
   });
 }
 
-Tensor by_cluster(const Tensor& members, int64_t count) {
-  const int64_t N = members.size(2), heads = members.numel() / std::max<int64_t>(1, N);
-  Tensor out = Tensor::empty(members.shape(), DType::i32);
-  parallel_for(heads, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t head = begin; head < end; ++head) {
-      const int32_t* const of_token = members.data<int32_t>() + head * N;
-      int32_t* const to = out.data<int32_t>() + head * N;
-      std::vector<int64_t> place(static_cast<size_t>(count) + 1);
-      for (int64_t i = 0; i < N; ++i) ++place[static_cast<size_t>(of_token[i]) + 1];
-      for (size_t c = 1; c < place.size(); ++c) place[c] += place[c - 1];
-      for (int64_t i = 0; i < N; ++i)
-        to[place[static_cast<size_t>(of_token[i])]++] = static_cast<int32_t>(i);
+ClusterBlocks cluster_blocks(const Tensor& members, const std::vector<int32_t>& lengths,
+                             int64_t count, int64_t size) {
+  const int64_t N = members.size(2), heads = members.size(0) * members.size(1);
+  // In a DryRun, memory cannot be read: a sequence is cut into clusters of equal length.
+  const auto tokens_of = [&](int64_t head) -> int64_t {
+    return lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(head / members.size(1))];
+  };
+  const auto cluster_of = [&](int64_t head, int64_t i) -> int64_t {
+    return is_dry() ? i * count / N : members.data<int32_t>()[head * N + i];
+  };
+  std::vector<std::vector<int64_t>> begins;  // the first block of each cluster, and their number
+  int64_t blocks = 1;
+  for (int64_t head = 0; head < heads; ++head) {
+    std::vector<int64_t> sizes(static_cast<size_t>(count)), begin{0};
+    for (int64_t i = 0; i < tokens_of(head); ++i) ++sizes[static_cast<size_t>(cluster_of(head, i))];
+    for (const int64_t n : sizes) begin.push_back(begin.back() + (n + size - 1) / size);
+    blocks = std::max(blocks, begin.back());
+    begins.push_back(std::move(begin));
+  }
+  const int64_t places = blocks * size;
+  ClusterBlocks out{Tensor::full({members.size(0), members.size(1), places}, -1, DType::i32),
+                    Tensor::full(members.shape(), -1, DType::i32),
+                    std::vector<int32_t>(static_cast<size_t>(heads * blocks), -1)};
+  for (int64_t head = 0; head < heads; ++head) {
+    std::vector<int64_t> next;  // the place of the next token of each cluster
+    for (int64_t c = 0; c < count; ++c) {
+      const auto at = static_cast<size_t>(c);
+      next.push_back(begins[static_cast<size_t>(head)][at] * size);
+      std::fill(out.of_blocks.begin() + head * blocks + begins[static_cast<size_t>(head)][at],
+                out.of_blocks.begin() + head * blocks + begins[static_cast<size_t>(head)][at + 1],
+                static_cast<int32_t>(c));
     }
-  });
+    for (int64_t i = 0; !is_dry() && i < tokens_of(head); ++i) {
+      const int64_t place = next[static_cast<size_t>(cluster_of(head, i))]++;
+      out.tokens.data<int32_t>()[head * places + place] = static_cast<int32_t>(i);
+      out.places.data<int32_t>()[head * N + i] = static_cast<int32_t>(place);
+    }
+  }
   return out;
 }
 

@@ -20,7 +20,13 @@ Variable cluster_means(const Variable& x, const Tensor& members,
 Variable of_clusters(const Variable& base, const Variable& weight, const Variable& own,
                      const Tensor& members, const std::vector<int32_t>& lengths);
 
-/// The tokens (B, H, N) i32 of each head in the order of their clusters, for members as above.
-Tensor by_cluster(const Tensor& members, int64_t count);
+/// The tokens of each head in blocks of `size` places, each of one cluster.
+struct ClusterBlocks {
+  Tensor tokens;                   // (B, H, blocks size) i32: the token at each place, or -1
+  Tensor places;                   // (B, H, N) i32: the place of each token, or -1
+  std::vector<int32_t> of_blocks;  // (B, H, blocks): the cluster of each block, or -1
+};
+ClusterBlocks cluster_blocks(const Tensor& members, const std::vector<int32_t>& lengths,
+                             int64_t count, int64_t size);
 
 }  // namespace longhand::attention

@@ -4,14 +4,10 @@
 //   out_i = Σ_j f_ij p_ij v_j                                       f_ij: factors
 //   ds_ij = p_ij (f_ij dout_i·v_j - dout_i·out_i),   dadded_ij = ds_ij
 //   dq_i  = scale Σ_j ds_ij k_j,   dk_j = scale Σ_i ds_ij q_i,   dv_j = Σ_i f_ij p_ij dout_i
-//
-// Where L_i = log Σ_j e^(s_ij) is a result too, its gradient is subtracted from dout_i·out_i.
 #include "longhand/attention/ops/listed_attention.h"
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <limits>
 #include <utility>
 
 #include "longhand/attention/ops/tile/operands.h"
@@ -114,7 +110,6 @@ void attend(const T* q, const KeyRows<const T>& k, const KeyRows<const T>& v,
 template <class T>
 struct Rows {
   const T *q, *out, *dout;
-  T dlog;  // of L
   T *dq, *dadded;
 };
 // The rows of the keys of a head, each k, v, dk and dv of D elements, so that those of a key are together.
@@ -141,8 +136,7 @@ void add_gradients(const Rows<T>& row, AllKeys<T>& all, const std::vector<int32_
   simd([&, D = all.D] {
     const KeyRows<const T> k{all.at(0), 4 * D}, v{all.at(0) + D, 4 * D};
     const auto count = static_cast<int64_t>(keys.size());
-    const T own = kernels::row_dot(row.dout, row.out, D) - row.dlog, largest = sums[0],
-            factor = sums[1];
+    const T own = kernels::row_dot(row.dout, row.out, D), largest = sums[0], factor = sums[1];
     scores(row.q, k, keys, D, scale, of.added, p);
     dots(row.dout, v, keys, D, ds);
     if (of.factors)
@@ -189,25 +183,21 @@ struct Saved {
   Tensor q, k, v, added, factors;
   double scale;
   KeysOfQuery keys_of;
-  Tensor order;
   Tensor out, sums;  // sums (B, H, N, 2): m and 1 / Σ
 
-  // Calls visit(i, its keys) for the queries at the places [begin, end) of the order, and before it
-  // prefetch(j) for the keys of the next query: their rows may be anywhere in memory.
+  // Calls visit(i, its keys) for queries [begin, end), and before it prefetch(j) for the keys of the next
+  // query: their rows may be anywhere in memory.
   template <class Prefetch, class Visit>
   void for_queries(int64_t b, int64_t h, int64_t begin, int64_t end, Prefetch prefetch,
                    Visit visit) const {
-    const auto query = [&](int64_t place) -> int64_t {
-      return order ? order.data<int32_t>()[(b * q.size(2) + h) * q.size(1) + place] : place;
-    };
     std::vector<int32_t> listed, next;
-    if (begin < end) keys_of(b, h, query(begin), next);
-    for (int64_t place = begin; place < end; ++place) {
+    if (begin < end) keys_of(b, h, begin, next);
+    for (int64_t i = begin; i < end; ++i) {
       std::swap(listed, next);
       next.clear();
-      if (place + 1 < end) keys_of(b, h, query(place + 1), next);
+      if (i + 1 < end) keys_of(b, h, i + 1, next);
       for (const int32_t j : next) prefetch(j);
-      visit(query(place), listed);
+      visit(i, listed);
     }
   }
 };
@@ -231,25 +221,23 @@ void forward(const Saved& s, Tensor& out, Tensor& sums) {
             prefetch_row(v.at(j), D);
           },
           [&](int64_t i, const std::vector<int32_t>& listed) {
-            T* const sum = row_of<T>(sums, b, h, i);
             if (listed.empty()) {
               std::fill_n(to.at(b, i, h), D, T{0});
-              sum[0] = -std::numeric_limits<T>::infinity();
-              sum[1] = 1;
               return;
             }
             p.resize(std::max(p.size(), listed.size()));
             attend<T>(qs.at(b, i, h), k, v, listed,
                       {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
-                      static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h), sum);
+                      static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h),
+                      row_of<T>(sums, b, h, i));
           });
     }
   });
 }
 
 template <class T>
-void backward(const Saved& s, const Tensor& grad, const Tensor& dlogs,
-              std::array<tile::Gradient, 3>& gradients, Tensor& dadded) {
+void backward(const Saved& s, const Tensor& grad, std::array<tile::Gradient, 3>& gradients,
+              Tensor& dadded) {
   const int64_t N = s.q.size(1), H = s.q.size(2), D = s.q.size(3), M = s.k.size(1);
   const Heads<const T> qs(s.q), outs(s.out), douts(grad);
   // Queries add to the gradients of shared keys, so a head is one task.
@@ -265,9 +253,8 @@ void backward(const Saved& s, const Tensor& grad, const Tensor& dlogs,
             if (listed.empty()) return;
             p.resize(std::max(p.size(), listed.size()));
             ds.resize(p.size());
-            const T dlog = dlogs ? dlogs.data<T>()[task * N + i] : T{0};
             add_gradients<T>(
-                {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h), dlog, dq.data() + i * D,
+                {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h), dq.data() + i * D,
                  row_of<T>(dadded, b, h, i)},
                 all, listed, {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)},
                 static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
@@ -279,10 +266,10 @@ void backward(const Saved& s, const Tensor& grad, const Tensor& dlogs,
   });
 }
 
-// log_sums only if `with_sums`.
-SoftmaxAttentionResult compute(const Variable& queries, const Variable& keys,
-                               const Variable& values, const ListedOptions& options,
-                               KeysOfQuery keys_of, bool with_sums) {
+}  // namespace
+
+Variable listed_attention(const Variable& queries, const Variable& keys, const Variable& values,
+                          const ListedOptions& options, KeysOfQuery keys_of) {
   const Variable q = tile::with_contiguous_rows(queries), k = tile::with_contiguous_rows(keys),
                  v = tile::with_contiguous_rows(values);
   check<ShapeError>(
@@ -303,7 +290,6 @@ SoftmaxAttentionResult compute(const Variable& queries, const Variable& keys,
                     .factors = options.factors.defined() ? options.factors.contiguous() : Tensor(),
                     .scale = options.scale,
                     .keys_of = std::move(keys_of),
-                    .order = options.order,
                     .out = out,
                     .sums = sums};
   for (const Tensor* const of_lists : {&saved.added, &saved.factors})
@@ -312,43 +298,18 @@ SoftmaxAttentionResult compute(const Variable& queries, const Variable& keys,
                                                of_lists->dtype() == q.dtype()),
                       "listed_attention: expected added and factors ", q.dtype(), " (", B, ", ", H,
                       ", ", N, ", most), got ", of_lists->dtype(), " ", of_lists->shape());
-  check<ShapeError>(!options.order || (options.order.shape() == Shape{B, H, N} &&
-                                       options.order.dtype() == DType::i32),
-                    "listed_attention: expected an order i32 (", B, ", ", H, ", ", N, "), got ",
-                    options.order.dtype(), " ", options.order.shape());
   dispatch_float(q.dtype(), [&]<class T>() { forward<T>(saved, out, sums); });
-  std::vector<Tensor> results{out};
-  if (with_sums) {
-    const Variable of_rows(sums);
-    results.push_back((select(of_rows, 3, 0) - log(select(of_rows, 3, 1))).value().contiguous());
-  }
-  const Variables recorded = record_all(
-      "listed_attention", results, operands,
-      [saved](std::span<const Tensor> grads, std::span<GradSlot> slots) {
-        auto gradients = tile::gradients_of(slots);
-        const Tensor dlogs = grads.size() > 1 ? grads[1].contiguous() : Tensor();
-        Tensor dadded;
-        if (slots.size() > 3 && slots[3])
-          dadded = Tensor::zeros(saved.added.shape(), saved.added.dtype());
-        dispatch_float(saved.q.dtype(), [&]<class T>() {
-          backward<T>(saved, tile::with_contiguous_rows(grads[0]), dlogs, gradients, dadded);
-        });
-        if (dadded.defined()) slots[3].take(dadded);
-      });
-  return {recorded[0], with_sums ? recorded[1] : Variable()};
-}
-
-}  // namespace
-
-Variable listed_attention(const Variable& q, const Variable& k, const Variable& v,
-                          const ListedOptions& options, KeysOfQuery keys_of) {
-  return compute(q, k, v, options, std::move(keys_of), false).out;
-}
-
-SoftmaxAttentionResult listed_attention_with_sums(const Variable& q, const Variable& k,
-                                                  const Variable& v, const ListedOptions& options,
-                                                  KeysOfQuery keys_of) {
-  return compute(q, k, v, options, std::move(keys_of), true);
+  return record("listed_attention", out, operands,
+                [saved](const Tensor& grad, std::span<GradSlot> slots) {
+                  auto gradients = tile::gradients_of(slots);
+                  Tensor dadded;
+                  if (slots.size() > 3 && slots[3])
+                    dadded = Tensor::zeros(saved.added.shape(), saved.added.dtype());
+                  dispatch_float(saved.q.dtype(), [&]<class T>() {
+                    backward<T>(saved, tile::with_contiguous_rows(grad), gradients, dadded);
+                  });
+                  if (dadded.defined()) slots[3].take(dadded);
+                });
 }
 
 }  // namespace longhand::attention

@@ -5,7 +5,6 @@
 #include <functional>
 #include <vector>
 
-#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/autograd/variable.h"
 
 namespace longhand::attention {
@@ -23,9 +22,6 @@ struct ListedOptions {
   /// list are not read.
   Variable added{};
   Tensor factors{};
-  /// (B, H, N) i32: the order in which the queries of a head are computed, a permutation. Those with the
-  /// same keys take less time together. Undefined: that of the tokens.
-  Tensor order{};
 };
 
 /// softmax(scale QKᵀ + added) V over the listed keys of each query, for q (B, N, H, D), k and v (B, M, H, D)
@@ -36,9 +32,5 @@ struct ListedOptions {
 /// Throws ShapeError if shapes or dtypes do not match.
 Variable listed_attention(const Variable& q, const Variable& k, const Variable& v,
                           const ListedOptions& options, KeysOfQuery keys_of);
-/// listed_attention() and the logarithms of its normalisers, -inf without keys. Both are differentiable.
-SoftmaxAttentionResult listed_attention_with_sums(const Variable& q, const Variable& k,
-                                                  const Variable& v, const ListedOptions& options,
-                                                  KeysOfQuery keys_of);
 
 }  // namespace longhand::attention

@@ -14,6 +14,8 @@
 // cluster random hashes of the queries. Gradients treat clusters and T_c as constants.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/bases/landmarks.h"
@@ -21,10 +23,11 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/ops/cluster_means.h"
 #include "longhand/attention/ops/highest.h"
-#include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/take_rows.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
 namespace {
@@ -93,29 +96,49 @@ class Clustered final : public Variant {
     const double tau = 1 / std::sqrt(static_cast<double>(D));
     const Tensor lists = highest_keys(centroids.value(), k.value(), options_.topk,
                                       {.scale = tau, .lengths = mask.lengths});
-    const auto append_list = [lists](int64_t head, int64_t c, std::vector<int32_t>& keys) {
-      const int64_t most = lists.size(3);
-      const int32_t* const list = lists.data<int32_t>() + (head * lists.size(2) + c) * most;
-      keys.insert(keys.end(), list, std::find(list, list + most, -1));
+    const int64_t B = lists.size(0), most = lists.size(3);
+    const Tensor of_lists = lists.reshape({B, H, C * most});
+    const Variable keys = take_rows(k, of_lists), values = take_rows(v, of_lists);
+    // Keys that a list of a short sample does not have.
+    const auto attend_to_lists = [&](const Variable& queries, BlockPattern pattern) {
+      pattern.key_block = most;
+      SoftmaxAttentionOptions options{.pattern =
+                                          std::make_shared<const BlockPattern>(std::move(pattern))};
+      if (mask.lengths.defined()) options.key_bias = Variable(missing(of_lists, q.dtype()));
+      return softmax_attention_with_sums(queries, keys, values, options);
     };
-    const auto [best, log_best] = listed_attention_with_sums(
-        centroids, k, v, {.scale = tau},
-        [=](int64_t b, int64_t h, int64_t c, std::vector<int32_t>& keys) {
-          append_list(b * H + h, c, keys);
-        });
-    const Variable own = listed_attention(
-        q, k, v, {.scale = tau, .order = by_cluster(clusters.members, C)},
-        [=, members = clusters.members](int64_t b, int64_t h, int64_t i,
-                                        std::vector<int32_t>& keys) {
-          if (i >= lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)]) return;
-          append_list(b * H + h, members.data<int32_t>()[(b * H + h) * N + i], keys);
-        });
+    BlockPattern of_centroids{.block = 1};
+    for (int64_t c = 0; c < C; ++c) add_row(of_centroids, c);
+    const auto [best, log_best] = attend_to_lists(centroids, std::move(of_centroids));
+
+    constexpr int64_t block = 16;
+    const ClusterBlocks blocks = cluster_blocks(clusters.members, lengths, C, block);
+    BlockPattern of_queries{.block = block, .samples = B, .heads = H};
+    for (const int32_t c : blocks.of_blocks) add_row(of_queries, c);
+    const Variable own = take_rows(
+        attend_to_lists(take_rows(q, blocks.tokens), std::move(of_queries)).out, blocks.places);
     Variable log_mass = log_best - log_all;  // (B, H, C)
     if (mask.lengths.defined())
       log_mass =
           masked_scores(real_tokens(mask.lengths, C).squeeze(3).squeeze(2).unsqueeze(1), log_mass);
     const Variable mass = exp(log_mass), rest = all - unsqueeze(transpose(mass, 1, 2), 3) * best;
     return of_clusters(rest, mass, own, clusters.members, lengths);
+  }
+
+  // Appends a row with one block of keys, or with none if it is negative.
+  static void add_row(BlockPattern& pattern, int64_t keys) {
+    if (keys >= 0) pattern.keys.push_back(static_cast<int32_t>(keys));
+    pattern.begin.push_back(static_cast<int64_t>(pattern.keys.size()));
+  }
+  // (B, n, H): -inf where the index (B, H, n) is negative, otherwise 0.
+  static Tensor missing(const Tensor& index, DType dtype) {
+    Tensor out = Tensor::zeros(index.shape(), dtype);
+    if (!is_dry())
+      dispatch_float(dtype, [&]<class T>() {
+        std::transform(index.data<int32_t>(), index.data<int32_t>() + index.numel(), out.data<T>(),
+                       [](int32_t j) { return j < 0 ? static_cast<T>(never) : T{0}; });
+      });
+    return out.transpose(1, 2);
   }
 
   ClusteredOptions options_;

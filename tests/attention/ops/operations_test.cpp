@@ -18,6 +18,7 @@
 #include "longhand/attention/ops/removal.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/take_rows.h"
 #include "tests/attention/recurrence.h"
 #include "tests/support/op_check.h"
 
@@ -85,15 +86,12 @@ Buckets buckets_of(const Variable& q) {
 }
 
 // Every third key.
-KeysOfQuery third_keys(int64_t M) {
-  return [M](int64_t, int64_t h, int64_t i, std::vector<int32_t>& keys) {
-    for (int64_t j = (i + h) % 3; j < M; j += 3) keys.push_back(static_cast<int32_t>(j));
-  };
-}
 Variable listed(const Variables& x) {
-  return listed_attention(x[0], x[1], x[2],
-                          {.scale = 0.7, .added = x.size() > 3 ? x[3] : Variable()},
-                          third_keys(x[1].size(1)));
+  return listed_attention(
+      x[0], x[1], x[2], {.scale = 0.7, .added = x.size() > 3 ? x[3] : Variable()},
+      [M = x[1].size(1)](int64_t, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+        for (int64_t j = (i + h) % 3; j < M; j += 3) keys.push_back(static_cast<int32_t>(j));
+      });
 }
 
 // x + 3 I, which is far from singular.
@@ -203,9 +201,6 @@ const std::vector<OpLine>& attention_operations() {
              {triples[1]}, {long_triples[1]}),
         line("listed_attention", listed,
              {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
-        line("listed_attention: with sums",
-             OP(joined(listed_attention_with_sums(x[0], x[1], x[2], {}, third_keys(x[1].size(1))))),
-             {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
         line("listed_attention: added scores", listed,
              {{{2, 5, 2, 3}, {2, 7, 2, 3}, {2, 7, 2, 3}, {2, 2, 5, 3}},
               {{0, 5, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}, {0, 2, 5, 3}},
@@ -229,6 +224,8 @@ const std::vector<OpLine>& attention_operations() {
               {{0, 2, 2, 3}, {0, 2, 2}, {0, 7, 2, 3}},
               {{2, 2, 2, 3}, {2, 2, 2}, {2, 7, 2, 3}}},
              {{{2, 2, 3, 8}, {2, 3, 2}, {2, 300, 3, 8}}}),
+        line("take_rows", OP(take_rows(x[0], members_like(x[0]))),
+             {{{1, 2, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}}, {{{2, 300, 3, 8}}}),
         line("fourier_mix", OP(fourier_mix(x[0], {}, true)),
              {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}}, {{{2, 300, 3, 8}}}),
         line("low_rank", OP(low_rank(x[0], {}, {.rank = 1, .projector = false}).out),
