@@ -34,7 +34,9 @@ LogitsFn in_parts(LogitsFn logits) {
     const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
     const int64_t each =
         std::max({int64_t{1}, tokens / std::max<int64_t>(1, N), (B + most - 1) / most});
-    if (B <= each || pass.join || is_dry()) return logits(batch, pass);
+    if (B <= each || pass.join) return logits(batch, pass);
+    // A dry run takes the memory of the parts that are computed at the same time.
+    if (is_dry()) return logits(batch.examples(0, std::min(B, each * threads())), pass);
     std::vector<Prediction> parts(static_cast<size_t>((B + each - 1) / each));
     parallel_for(B, each, [&](int64_t begin, int64_t end) {
       const NoGrad no_grad;  // on this thread
