@@ -42,14 +42,23 @@ int64_t number_from(Bits least, const Bits* bits, int64_t n) {
   return static_cast<int64_t>(found);
 }
 // The count-th highest of n >= count numbers, and how many are at least as high; or a lower one, if no
-// more than `enough` are. Its bits are found one after the other, by counting. For use inside simd().
+// more than `enough` are. Its bits are found one after the other, by counting, from the highest that is
+// not the same in all numbers. For use inside simd().
 template <class Bits>
 std::pair<Bits, int64_t> find_highest(const Bits* bits, int64_t n, int64_t count, int64_t enough) {
-  Bits least = std::numeric_limits<Bits>::min();
+  using Unsigned = std::make_unsigned_t<Bits>;
+  Bits low = bits[0], high = bits[0];
+  for (int64_t j = 1; j < n; ++j) {
+    low = std::min(low, bits[j]);
+    high = std::max(high, bits[j]);
+  }
+  if (low == high) return {high, n};
+  auto bit = std::bit_floor(static_cast<Unsigned>(low ^ high));
+  Bits least = (low ^ high) < 0 ? std::numeric_limits<Bits>::min()
+                                : static_cast<Bits>(high & ~static_cast<Bits>(2 * bit - 1));
   int64_t at_least = n;
-  for (Bits bit = least; bit != 0 && at_least > enough;
-       bit = static_cast<Bits>(static_cast<std::make_unsigned_t<Bits>>(bit) >> 1)) {
-    const Bits higher = least ^ bit;
+  for (; bit != 0 && at_least > enough; bit >>= 1) {
+    const Bits higher = least ^ static_cast<Bits>(bit);
     const int64_t found = number_from(higher, bits, n);
     if (found < count) continue;
     least = higher;
@@ -71,7 +80,7 @@ void Highest<T>::clear() {
 // bound is not needed either: `count` scores with smaller indices are at least as high.
 template <class T>
 void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
-  constexpr int64_t together = 512, word = sizeof(uint64_t);
+  constexpr int64_t together = 1024, word = sizeof(uint64_t);
   const int64_t most = 2 * count_ + 64;
   raise_bound(scores, n);
   alignas(64) uint8_t above[together];
@@ -85,11 +94,20 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
       const T *const from = block, limit = bound;
       for (int64_t j = 0, end = size; j < end; ++j) to[j] = from[j] > limit;
     });
-    for (int64_t w = 0; w < size; w += word) {
+    const auto word_at = [&above](int64_t w) {
       uint64_t bytes;
-      std::memcpy(&bytes, above + w, word);
-      for (; bytes; bytes &= bytes - 1) {  // the lowest byte that is not 0
-        const int64_t j = w + (std::countr_zero(bytes) >> 3);
+      std::memcpy(&bytes, above + w * word, word);
+      return bytes;
+    };
+    // Which words have any is listed without branches, which could not be predicted.
+    int64_t words[together / word], found = 0;
+    for (int64_t w = 0; w * word < size; ++w) {
+      words[found] = w;
+      found += word_at(w) != 0;
+    }
+    for (int64_t f = 0; f < found; ++f) {
+      for (uint64_t bytes = word_at(words[f]); bytes; bytes &= bytes - 1) {  // the lowest byte
+        const int64_t j = words[f] * word + (std::countr_zero(bytes) >> 3);
         if (!(block[j] > bound_)) continue;
         scores_.push_back(block[j]);
         indices_.push_back(static_cast<int32_t>(first + begin + j));
