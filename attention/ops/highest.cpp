@@ -42,23 +42,14 @@ int64_t number_from(Bits least, const Bits* bits, int64_t n) {
   return static_cast<int64_t>(found);
 }
 // The count-th highest of n >= count numbers, and how many are at least as high; or a lower one, if no
-// more than `enough` are. Its bits are found one after the other, by counting, from the highest that is
-// not the same in all numbers. For use inside simd().
+// more than `enough` are. Its bits are found one after the other, by counting. For use inside simd().
 template <class Bits>
 std::pair<Bits, int64_t> find_highest(const Bits* bits, int64_t n, int64_t count, int64_t enough) {
-  using Unsigned = std::make_unsigned_t<Bits>;
-  Bits low = bits[0], high = bits[0];
-  for (int64_t j = 1; j < n; ++j) {
-    low = std::min(low, bits[j]);
-    high = std::max(high, bits[j]);
-  }
-  if (low == high) return {high, n};
-  auto bit = std::bit_floor(static_cast<Unsigned>(low ^ high));
-  Bits least = (low ^ high) < 0 ? std::numeric_limits<Bits>::min()
-                                : static_cast<Bits>(high & ~static_cast<Bits>(2 * bit - 1));
+  Bits least = std::numeric_limits<Bits>::min();
   int64_t at_least = n;
-  for (; bit != 0 && at_least > enough; bit >>= 1) {
-    const Bits higher = least ^ static_cast<Bits>(bit);
+  for (Bits bit = least; bit != 0 && at_least > enough;
+       bit = static_cast<Bits>(static_cast<std::make_unsigned_t<Bits>>(bit) >> 1)) {
+    const Bits higher = least ^ bit;
     const int64_t found = number_from(higher, bits, n);
     if (found < count) continue;
     least = higher;
