@@ -1,4 +1,4 @@
-// The means of clusters of tokens, and what tokens get from their clusters.
+// The means of clusters of tokens, and tokens in the order of their clusters.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,6 @@ namespace longhand::attention {
 /// mean of no tokens is 0. Differentiable with respect to x.
 Variable cluster_means(const Variable& x, const Tensor& members,
                        const std::vector<int32_t>& lengths, int64_t count);
-
-/// base_c + weight_c own_i (B, N, H, D) for the cluster c of each token i: base (B, count, H, D), weight
-/// (B, H, count), own (B, N, H, D), or base_c if the last two are undefined; 0 for tokens from lengths[b]
-/// on. Differentiable with respect to all three.
-Variable of_clusters(const Variable& base, const Variable& weight, const Variable& own,
-                     const Tensor& members, const std::vector<int32_t>& lengths);
 
 /// The tokens of each head in blocks of `size` places, each of one cluster.
 struct ClusterBlocks {

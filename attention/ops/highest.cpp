@@ -71,7 +71,7 @@ void Highest<T>::clear() {
 // bound is not needed either: `count` scores with smaller indices are at least as high.
 template <class T>
 void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
-  constexpr int64_t together = 512, word = sizeof(uint64_t);
+  constexpr int64_t together = 1024, word = sizeof(uint64_t);
   const int64_t most = 2 * count_ + 64;
   raise_bound(scores, n);
   alignas(64) uint8_t above[together];
@@ -85,11 +85,20 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
       const T *const from = block, limit = bound;
       for (int64_t j = 0, end = size; j < end; ++j) to[j] = from[j] > limit;
     });
-    for (int64_t w = 0; w < size; w += word) {
+    const auto word_at = [&above](int64_t w) {
       uint64_t bytes;
-      std::memcpy(&bytes, above + w, word);
-      for (; bytes; bytes &= bytes - 1) {  // the lowest byte that is not 0
-        const int64_t j = w + (std::countr_zero(bytes) >> 3);
+      std::memcpy(&bytes, above + w * word, word);
+      return bytes;
+    };
+    // Which words have any is listed without branches, which could not be predicted.
+    int64_t words[together / word], found = 0;
+    for (int64_t w = 0; w * word < size; ++w) {
+      words[found] = w;
+      found += word_at(w) != 0;
+    }
+    for (int64_t f = 0; f < found; ++f) {
+      for (uint64_t bytes = word_at(words[f]); bytes; bytes &= bytes - 1) {  // the lowest byte
+        const int64_t j = words[f] * word + (std::countr_zero(bytes) >> 3);
         if (!(block[j] > bound_)) continue;
         scores_.push_back(block[j]);
         indices_.push_back(static_cast<int32_t>(first + begin + j));

@@ -327,15 +327,7 @@ void accumulate_powers(const ScoreTile<T>& tile, int64_t keys, T* s, const T* sh
 template <class T>
 void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t n,
                int64_t D, T* to) {
-  const int64_t whole = D / lane_multiple * lane_multiple;
-  for (int64_t i = 0; i < n; ++i) {
-    const T* const row = from.at(b, first + i, h);
-    T* const copy = to + i * D;
-    // Of a fixed size, for which no function is called.
-    for (int64_t d = 0; d < whole; d += lane_multiple)
-      std::copy_n(row + d, lane_multiple, copy + d);
-    std::copy(row + whole, row + D, copy + whole);
-  }
+  for (int64_t i = 0; i < n; ++i) std::copy_n(from.at(b, first + i, h), D, to + i * D);
 }
 
 // Begins to load rows [first, first + n) of a head. The blocks of a pattern are apart in memory, where

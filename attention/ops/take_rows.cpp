@@ -2,6 +2,7 @@
 #include "longhand/attention/ops/take_rows.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops/pointwise.h"
@@ -11,14 +12,13 @@
 namespace longhand::attention {
 namespace {
 
-// Calls visit(i, row of x, row of y) for the rows i of a head that are taken.
-template <class X, class Y, class F>
-void for_rows(const Tensor& index, const tile::Heads<X>& x, const tile::Heads<Y>& y, int64_t b,
-              int64_t h, F visit) {
+// Calls visit(j_i, i) for the rows of a head that are taken.
+template <class F>
+void for_rows(const Tensor& index, int64_t head, F visit) {
   const int64_t n = index.size(2);
-  const int32_t* const at = index.data<int32_t>() + (b * index.size(1) + h) * n;
+  const int32_t* const at = index.data<int32_t>() + head * n;
   for (int64_t i = 0; i < n; ++i)
-    if (at[i] >= 0) visit(x.at(b, at[i], h), y.at(b, i, h));
+    if (at[i] >= 0) visit(at[i], i);
 }
 
 }  // namespace
@@ -38,28 +38,36 @@ Variable take_rows(const Variable& x_, const Tensor& index) {
     const tile::Heads<T> to(out);
     parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
       for (int64_t head = begin; head < end; ++head)
-        for_rows(at, from, to, head / H, head % H,
-                 [D](const T* row, T* copy) { std::copy_n(row, D, copy); });
+        for_rows(at, head, [&, b = head / H, h = head % H](int64_t j, int64_t i) {
+          std::copy_n(from.at(b, j, h), D, to.at(b, i, h));
+        });
     });
   });
   return record("take_rows", out, {x},
-                [at, B, H, D](const Tensor& grad, std::span<GradSlot> slots) {
+                [at, B, N = x.size(1), H, D](const Tensor& grad, std::span<GradSlot> slots) {
                   const Tensor dy = tile::with_contiguous_rows(grad);
-                  tile::Gradient dx = tile::gradient_of(slots[0]);
-                  if (dx.beta == 0) dx.to.fill(0);
+                  Tensor dx = Tensor::empty({B, N, H, D}, dy.dtype());
                   dispatch_float(dy.dtype(), [&]<class T>() {
-                    const tile::Heads<T> to(dx.to);
+                    const tile::Heads<T> to(dx);
                     const tile::Heads<const T> from(dy);
                     parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-                      for (int64_t head = begin; head < end; ++head)
-                        simd([&] {
-                          for_rows(at, to, from, head / H, head % H, [D](T* sum, const T* row) {
+                      for (int64_t head = begin; head < end; ++head) {
+                        const int64_t b = head / H, h = head % H;
+                        std::vector<double> sums(static_cast<size_t>(N * D));
+                        simd([&, sum = sums.data()] {
+                          for_rows(at, head, [&](int64_t j, int64_t i) {
+                            const T* const row = from.at(b, i, h);
 #pragma GCC ivdep
-                            for (int64_t d = 0; d < D; ++d) sum[d] += row[d];
+                            for (int64_t d = 0; d < D; ++d)
+                              sum[j * D + d] += static_cast<double>(row[d]);
                           });
                         });
+                        for (int64_t j = 0; j < N; ++j)
+                          std::copy_n(sums.data() + j * D, D, to.at(b, j, h));
+                      }
                     });
                   });
+                  slots[0].take(dx);
                 });
 }
 

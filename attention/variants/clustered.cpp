@@ -89,8 +89,7 @@ class Clustered final : public Variant {
     const Variable centroids = cluster_means(q, clusters.members, lengths, C);  // (B, C, H, D)
     const SoftmaxAttentionOptions of_all{.key_lengths = mask.lengths};
     if (options_.topk == 0)
-      return of_clusters(softmax_attention(centroids, k, v, of_all), {}, {}, clusters.members,
-                         lengths);
+      return take_rows(softmax_attention(centroids, k, v, of_all), clusters.members);
 
     const auto [all, log_all] = softmax_attention_with_sums(centroids, k, v, of_all);
     const double tau = 1 / std::sqrt(static_cast<double>(D));
@@ -121,8 +120,8 @@ class Clustered final : public Variant {
     if (mask.lengths.defined())
       log_mass =
           masked_scores(real_tokens(mask.lengths, C).squeeze(3).squeeze(2).unsqueeze(1), log_mass);
-    const Variable mass = exp(log_mass), rest = all - unsqueeze(transpose(mass, 1, 2), 3) * best;
-    return of_clusters(rest, mass, own, clusters.members, lengths);
+    const Variable mass = unsqueeze(transpose(exp(log_mass), 1, 2), 3);  // (B, C, H, 1)
+    return take_rows(all - mass * best, clusters.members) + take_rows(mass, clusters.members) * own;
   }
 
   // Appends a row with one block of keys, or with none if it is negative.

@@ -58,9 +58,6 @@ Variable clusters(const Variables& x) {
   const auto n = static_cast<int32_t>(x[0].size(1));
   return cluster_means(x[0], members_like(x[0]), {std::max(n, 1) - 1}, 3);
 }
-Variable of_two_clusters(const Variables& x) {
-  return of_clusters(x[0], x[1], x[2], members_like(x[2]), {static_cast<int32_t>(x[2].size(1))});
-}
 
 // Tokens i and i + 2 are in one bucket, in both of two rounds.
 Buckets buckets_of(const Variable& q) {
@@ -219,11 +216,6 @@ const std::vector<OpLine>& attention_operations() {
              {{{2, 300, 3, 8}, {2, 300, 3, 8}}}),
         line("cluster_means", clusters, {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}},
              {{{2, 300, 3, 8}}}),
-        line("of_clusters", of_two_clusters,
-             {{{1, 2, 1, 1}, {1, 1, 2}, {1, 2, 1, 1}},
-              {{0, 2, 2, 3}, {0, 2, 2}, {0, 7, 2, 3}},
-              {{2, 2, 2, 3}, {2, 2, 2}, {2, 7, 2, 3}}},
-             {{{2, 2, 3, 8}, {2, 3, 2}, {2, 300, 3, 8}}}),
         line("take_rows", OP(take_rows(x[0], members_like(x[0]))),
              {{{1, 2, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}}, {{{2, 300, 3, 8}}}),
         line("fourier_mix", OP(fourier_mix(x[0], {}, true)),
