@@ -176,7 +176,7 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   CHECK_THAT(print("csv"), Catch::StartsWith("variant,attention_type,seeds,"));
   CHECK_THAT(read_text(folder / "killed/results.csv"),
              Catch::StartsWith("variant,attention_type,"));
-  CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out, Contains("6 finished"));
+  CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out, Contains("6 cells: 6 finished"));
 }
 
 TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
@@ -193,7 +193,11 @@ TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
     const Outcome outcome = program.wait();
     INFO(outcome.err);
     CHECK(outcome.code == 75);
-    CHECK_THAT(outcome.err, Contains("4 cells left; continue with: longhand ablate sweep.toml"));
+    CHECK_THAT(outcome.err, Contains("stopped, 4 of 4 cells left; continue with: longhand ablate "
+                                     "sweep.toml"));
+    CHECK_THAT(outcome.err, Contains("0/4 cells") && !Contains("failed"));
+    CHECK_THAT(run({"ablate", "--status", "stopped"}, folder.path()).out,
+               Contains("4 cells: 1 stopped, 3 waiting"));
     const auto cells = cells_of(folder / "stopped");
     REQUIRE(cells.size() == 1);
     CHECK_THAT(read_text(cells[0] / "cell.json"), Contains("\"status\": \"stopped\""));
@@ -380,7 +384,7 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
   CHECK(text(cells, 2, "status") == "crashed");
   CHECK_THAT(text(cells, 2, "reason"), Contains("signal 6"));
   CHECK_THAT(run({"ablate", "--status", "failing"}, folder.path()).out,
-             Contains("1 crashed, 1 diverged, 1 finished"));
+             Contains("3 cells: 1 crashed, 1 diverged, 1 finished"));
 
   // Only divergence: exit code 4, at once.
   write_text(folder / "sweep.toml",
@@ -395,7 +399,7 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
              "\"optimizer.lr=1e30\"]\n");
   const Outcome first_only = folder.ablate({"--out", "first", "--max-failures", "1"});
   CHECK(first_only.code == 4);
-  CHECK_THAT(first_only.err, Contains("1 of 3 cells failed") && Contains("2 cells left"));
+  CHECK_THAT(first_only.err, Contains("1 of 3 cells failed") && Contains("2 of 3 cells left"));
   CHECK(attempts(folder / "first") == 1);
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -454,6 +458,9 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   CHECK(text(search, 2, "status") == "diverged");
   // The run of the first seed with the chosen rate is both: 3 trials and 1 more seed for each.
   CHECK(cells_of(folder / "search").size() == 8);
+
+  CHECK_THAT(outcome.err, Contains("(8/8 cells)"));
+  CHECK_THAT(run({"ablate", "--status", "search"}, folder.path()).out, Contains("8 cells: "));
 
   const Outcome dry = folder.ablate({"--out", "search", "--dry-run"});
   INFO(dry.err);

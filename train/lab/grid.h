@@ -52,7 +52,8 @@ struct Grid {
 /// Expands the axes, in their order: an axis applies to the combinations of those before it for which
 /// its condition holds. Checks every configuration as Experiment does, without making data or model.
 /// Throws ConfigError, naming the variant and the location, for the first one that is invalid, for
-/// conditions on options that have no value yet, and for a baseline that is missing or ambiguous.
+/// conditions on options that have no value yet or are decided later, for axes that apply to no cell, and
+/// for a baseline that is missing or ambiguous.
 Grid expand(const Sweep& sweep);
 
 /// One of several parts of a grid, for several machines.

@@ -101,7 +101,7 @@ std::string command_of(const Arguments& a) {
 
 std::string counts(const train::SweepProgress& p) {
   std::string text = fmt::format("{}/{} cells", p.finished, p.cells);
-  if (p.failed > 0) text += fmt::format(", {} failed", p.failed);
+  if (p.failed + p.diverged > 0) text += fmt::format(", {} failed", p.failed + p.diverged);
   if (p.damaged > 0) text += fmt::format(", {} damaged", p.damaged);
   if (p.elsewhere > 0) text += fmt::format(", {} in other processes", p.elsewhere);
   if (p.seconds_left) text += fmt::format(", {} left", duration(*p.seconds_left));
@@ -180,10 +180,11 @@ int print_status(const Arguments& a) {
     print_stdout("{}", to_json(results));
     return success;
   }
-  train::Table cells = results.table("cells");
+  const train::Table& cells = results.table("cells");
+  const train::CellRefs runs = runs_of(opened.sweep, opened.grid, opened.states);
   std::map<std::string, int64_t> by_status;
-  for (const auto& row : cells.rows)
-    ++by_status[std::get<std::string>(row[cells.column("status")])];
+  for (const train::SweepCell& cell : runs)
+    ++by_status[to_string(opened.states.at(cell.hash).status)];
   std::vector<std::string> counted;
   for (const auto& [status, number] : by_status)
     counted.push_back(fmt::format("{} {}", number, status));
@@ -199,7 +200,8 @@ int print_status(const Arguments& a) {
     out.rows.resize(cells.rows.size());
     for (size_t i = 0; i < cells.rows.size(); ++i) out.rows[i].push_back(cells.rows[i][index]);
   }
-  print_stdout("{}{}\n", to_text(without_empty_columns(out)), fmt::join(counted, ", "));
+  print_stdout("{}{} cells: {}\n", to_text(without_empty_columns(out)), runs.size(),
+               fmt::join(counted, ", "));
   return success;
 }
 
@@ -361,8 +363,6 @@ int run(const Arguments& a, Opened& opened) {
   else
     print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)),
                  wrapped_lines(results.summary, 100), (directory / "results.json").string());
-  const int64_t left =
-      outcome.cells - outcome.finished - outcome.diverged - outcome.failed - outcome.damaged;
   if (outcome.damaged > 0)
     print_stderr(
         "longhand: {} of {} cells are damaged, or undecided because a trial is; repair them with: "
@@ -371,10 +371,12 @@ int run(const Arguments& a, Opened& opened) {
   if (outcome.failed + outcome.diverged > 0)
     print_stderr("longhand: {} of {} cells failed; see longhand ablate --status {}\n",
                  outcome.failed + outcome.diverged, outcome.cells, directory.string());
-  if (outcome.stopped || left > 0)
-    print_stderr("longhand: {}, {} cells left; continue with: {}\n",
-                 outcome.stopped ? "stopped" : "ended after too many failures", left,
-                 command_of(a));
+  if (outcome.stopped || outcome.left() > 0)
+    print_stderr("longhand: {}, {} of {} cells left; continue with: {}\n",
+                 outcome.stopped               ? "stopped"
+                 : a.runner.max_failures > 0 ? "ended after too many failures"
+                                               : "cells were stopped by signals",
+                 outcome.left(), outcome.cells, command_of(a));
   const int code = exit_code(outcome);
   return code == success && !all_merged ? failure : code;
 }
