@@ -176,7 +176,8 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   CHECK_THAT(print("csv"), Catch::StartsWith("variant,attention_type,seeds,"));
   CHECK_THAT(read_text(folder / "killed/results.csv"),
              Catch::StartsWith("variant,attention_type,"));
-  CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out, Contains("6 cells: 6 finished"));
+  CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out,
+             Contains("6 cells: 6 finished"));
 }
 
 TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {

@@ -367,10 +367,12 @@ CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
       });
     };
     size_t trial = 0;
-    if (const auto best = best_trial(sweep, grid, v, states))
+    if (const auto best = best_trial(sweep, grid, v, states)) {
       trial = *best;
-    else
+    } else {
+      add(grid.searches(v));  // not final yet
       while (trial + 1 < grid.trials.size() && has_failed(trial)) ++trial;
+    }
     add(grid.finals(v, trial));
   }
   for (size_t v = 0; v < grid.variants.size(); ++v) add(grid.searches(v));

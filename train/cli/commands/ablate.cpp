@@ -373,9 +373,9 @@ int run(const Arguments& a, Opened& opened) {
                  outcome.failed + outcome.diverged, outcome.cells, directory.string());
   if (outcome.stopped || outcome.left() > 0)
     print_stderr("longhand: {}, {} of {} cells left; continue with: {}\n",
-                 outcome.stopped               ? "stopped"
+                 outcome.stopped             ? "stopped"
                  : a.runner.max_failures > 0 ? "ended after too many failures"
-                                               : "cells were stopped by signals",
+                                             : "cells were stopped by signals",
                  outcome.left(), outcome.cells, command_of(a));
   const int code = exit_code(outcome);
   return code == success && !all_merged ? failure : code;
