@@ -607,6 +607,49 @@ TEST_CASE("damaged cells are left out, named, and repaired with the same results
   }
 }
 
+TEST_CASE("the directory of another sweep is refused, and its cells do not count") {
+  const SweepFolder folder(
+      "title = \"one\"\nset = [\"train.steps=2\", \"train.eval_every=1\"]\n"
+      "[[axis]]\nattention.type = [\"linear\"]\n");
+  const auto ablate = [&](const Words& more) {
+    Words words = {"--out", "out", "--quiet"};
+    words.insert(words.end(), more.begin(), more.end());
+    return folder.ablate(words);
+  };
+  REQUIRE(ablate({}).code == 0);
+  // Options that are not of the data change the sweep, not its question.
+  REQUIRE(ablate({"--set", "train.steps=3"}).code == 0);
+  CHECK(cells_of(folder / "out").size() == 2);
+  const auto difference = [&](const Words& more) {
+    const Outcome refused = ablate(more);
+    CHECK(refused.code == 2);
+    const std::string begin =
+        "longhand: --out out: the directory of another sweep than sweep.toml: ";
+    CHECK_THAT(refused.err, Catch::StartsWith(begin) && Contains("; expected another directory, or "
+                                                                 "--change-sweep, with which"));
+    return refused.err.substr(begin.size(), refused.err.find(';') - begin.size());
+  };
+  CHECK(difference({"--set", "data.length=12"}) == "its data.length is 12 instead of 16");
+  CHECK(difference({"--set", "data.task=parity"}) ==
+        "its data.task is \"parity\" instead of \"copy\"");
+  const std::string text = read_text(folder / "sweep.toml");
+  write_text(folder / "sweep.toml", text.substr(0, text.find("[[axis")) + "metric = \"loss\"\n");
+  CHECK(difference({}) == "its metric is \"loss\" instead of \"accuracy\"");
+  std::string renamed = text;
+  renamed.replace(renamed.find("\"one\""), 5, "\"two\"");
+  write_text(folder / "sweep.toml", renamed);
+  CHECK(difference({}) == "its title is \"two\" instead of \"one\"");
+  CHECK(cells_of(folder / "out").size() == 2);
+
+  REQUIRE(ablate({"--change-sweep", "--set", "data.length=12"}).code == 0);
+  CHECK(cells_of(folder / "out").size() == 3);
+  CHECK_THAT(run({"ablate", "--status", "out"}, folder.path()).out,
+             Contains("1 cells: 1 finished"));
+  const train::ReportInputs report = train::read_inputs({folder / "out"});
+  REQUIRE(report.runs.size() == 1);
+  CHECK(report.runs[0].option("data.length") == "12");
+}
+
 TEST_CASE("the example sweeps are valid") {
   int64_t count = 0;
   for (const auto& file : fs::directory_iterator(LONGHAND_SOURCE "/examples/sweeps")) {

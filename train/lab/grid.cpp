@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "longhand/core/error.h"
@@ -193,6 +194,41 @@ void assign(Config& config, const Settings& values) {
     config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
                   setting.where);
   }
+}
+
+std::string difference_of(const Sweep& sweep, const Sweep& before) {
+  std::set<std::string> axes;
+  const auto data_of = [&](const Sweep& each) {
+    for (const Axis& axis : each.axes)
+      for (const Setting& setting : axis.points.front()) axes.insert(setting.key);
+    Config config = each.config();
+    assign(config, combinations(each).front());
+    const auto task = read_task_info(config);
+    return Config::parse(effective_config(config, task ? &*task : nullptr), each.name).given();
+  };
+  const std::map<std::string, OptionValue> now = data_of(sweep), then = data_of(before);
+  const auto value_in = [](const auto& options, const std::string& key) {
+    const auto found = options.find(key);
+    return found == options.end() ? std::string("not given") : to_string(found->second);
+  };
+  const auto compared = [&](const std::string& key) {
+    return key.starts_with("data.") && !axes.contains(key) &&
+           value_in(now, key) != value_in(then, key);
+  };
+  std::vector<std::tuple<std::string, std::string, std::string>> different;
+  if (sweep.title != before.title)
+    different.emplace_back("title", to_string(sweep.title), to_string(before.title));
+  if (sweep.metric != before.metric)
+    different.emplace_back("metric", to_string(sweep.metric), to_string(before.metric));
+  // The other options depend on the task.
+  const bool same_task = value_in(now, "data.task") == value_in(then, "data.task");
+  for (const auto* const options : {&now, &then})
+    for (const auto& [key, value] : *options)
+      if (compared(key) && (same_task || key == "data.task"))
+        different.emplace_back(key, value_in(now, key), value_in(then, key));
+  if (different.empty()) return "";
+  const auto& [what, is, was] = different.front();
+  return fmt::format("its {} is {} instead of {}", what, is, was);
 }
 
 std::string label_of(const Settings& values, const std::vector<std::string>& keys) {

@@ -56,6 +56,11 @@ struct Grid {
 /// for a baseline that is missing or ambiguous.
 Grid expand(const Sweep& sweep);
 
+/// Why a sweep is another one than `before`, rather than a change of it: its title, its metric, its task or
+/// an option of its data differs. "its metric is "loss" instead of "accuracy""; empty if none does.
+/// Throws ConfigError if either is not valid.
+std::string difference_of(const Sweep& sweep, const Sweep& before);
+
 /// One of several parts of a grid, for several machines.
 struct Shard {
   int64_t index = 0, count = 1;

@@ -57,6 +57,20 @@ std::vector<fs::path> folders_in(const fs::path& path) {
   return out;
 }
 
+/// The names of the folders of a sweep's cells: others may be of a sweep that was there before. Nothing if
+/// its file is missing, or is not valid for this version and its plugins.
+std::optional<std::set<std::string>> cells_of(const fs::path& sweep) {
+  const fs::path file = sweep / "sweep.toml";
+  if (!fs::exists(file)) return std::nullopt;
+  std::set<std::string> out;
+  try {
+    for (const SweepCell& cell : expand(Sweep::load(file)).cells) out.insert(cell.hash);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+  return out;
+}
+
 /// The validation record of the best checkpoint; before there is one, the last.
 std::optional<Score> best_validation(const RecordedRun& run) {
   const Record* found = nullptr;
@@ -152,8 +166,10 @@ class Reader {
   bool read_folder(const fs::path& path) {
     if (is_sweep(path)) {
       const Manifest manifest = read_manifest(path);
+      const auto own = cells_of(path);
       for (const fs::path& cell : folders_in(path / "cells"))
-        if (is_new(cell)) inputs.runs.push_back(read_cell_of(manifest, cell));
+        if ((!own || own->contains(cell.filename().string())) && is_new(cell))
+          inputs.runs.push_back(read_cell_of(manifest, cell));
       if (fs::exists(path / "results.json")) read_file(path / "results.json");
       return true;
     }

@@ -39,7 +39,7 @@ struct Arguments : Common {
   std::vector<std::string> merge;  // directories
   std::optional<int64_t> threads;
   train::RunnerOptions runner;
-  bool dry_run = false, verify = false, repair = false;
+  bool dry_run = false, verify = false, repair = false, change_sweep = false;
 };
 
 /// A sweep, and the states of its cells in its directory.
@@ -289,8 +289,26 @@ int exit_code(const train::SweepOutcome& outcome) {
   return outcome.finished == outcome.cells ? success : failure;
 }
 
+/// Throws ConfigError if --out is the directory of another sweep.
+void check_directory(const Arguments& a, const train::Sweep& sweep) {
+  const fs::path file = fs::path(a.out) / "sweep.toml";
+  if (a.change_sweep || !fs::exists(file)) return;
+  std::string difference;
+  try {
+    train::check_digest(file);
+    difference = difference_of(sweep, train::Sweep::load(file));
+  } catch (const Error&) {  // damaged, or not valid for this version and its plugins
+    return;
+  }
+  check<ConfigError>(difference.empty(), "--out ", a.out, ": the directory of another sweep than ",
+                     a.sweep, ": ", difference,
+                     "; expected another directory, or --change-sweep, with which the cells that "
+                     "are not of this sweep stay but no longer count");
+}
+
 int run(const Arguments& a, Opened& opened) {
   const fs::path directory = a.out;
+  check_directory(a, opened.sweep);
   train::RunnerOptions options = a.runner;
   options.shard = read_shard(a.shard);
   options.threads = threads_of_a_cell(a);
@@ -413,6 +431,7 @@ void add_ablate(Command& program) {
   c.add("--cell-timeout", a->runner.cell_timeout).positive();
   const Argument verify = c.flag("--verify", a->verify);
   c.flag("--repair", a->repair).excludes(verify);
+  c.flag("--change-sweep", a->change_sweep);
   c.flag("--dry-run", a->dry_run);
   c.add("--status", a->status);
   const Argument table = c.add("--table", a->table);
