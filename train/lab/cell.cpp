@@ -62,6 +62,7 @@ void fields(Is<CellRecord> auto& r, auto& f) {
   f("status", r.status);
   f("reason", r.reason);
   f("attempts", r.attempts);
+  f.filled("jobs", r.jobs);
   f("seconds", r.seconds, 1e3);
   f("peak_memory_bytes", r.peak_memory);
   f("pid", r.pid);

@@ -49,6 +49,7 @@ struct CellRecord {
   CellStatus status = CellStatus::waiting;
   std::string reason{};     // of a failure, or what is damaged
   int64_t attempts = 0;     // processes that have trained it
+  int64_t jobs = 0;         // cells side by side with it, itself included; 0: unknown
   double seconds = 0;       // that they took, as far as their end was seen
   int64_t peak_memory = 0;  // bytes, of any of them
   pid_t pid = 0;            // of the process that runs it

@@ -7,12 +7,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
-#include "longhand/core/version.h"
 #include "longhand/data/file.h"
+#include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/lab/columns.h"
@@ -57,6 +59,24 @@ using Costs = std::array<double, 5>;  // of each budget; NaN where unknown
 
 double mean(const std::vector<double>& values) { return longhand::estimate(values).mean; }
 
+/// Under what the times of a cell were measured; only equal ones compare. Empty: it has none.
+std::string conditions_of(const CellState& state) {
+  if (!state.is_trained()) return "";
+  const std::string host = state.summary->host.empty() ? "an unknown host" : state.summary->host;
+  return fmt::format("{}, threads: {}, jobs: {}", host, state.summary->threads,
+                     state.record.jobs > 0 ? std::to_string(state.record.jobs) : "unknown");
+}
+
+/// The conditions of most cells.
+std::string usual_conditions(const CellStates& states) {
+  std::map<std::string, int64_t> counts;
+  for (const auto& [hash, state] : states)
+    if (state.is_trained()) ++counts[conditions_of(state)];
+  const auto most =
+      std::ranges::max_element(counts, {}, [](const auto& each) { return each.second; });
+  return most == counts.end() ? "" : most->first;
+}
+
 /// A variant with the runs of all seeds.
 struct Row {
   const SweepVariant* variant = nullptr;
@@ -80,7 +100,7 @@ std::pair<double, double> model_costs(const fs::path& run, int64_t parameters) {
 }
 
 Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellStates& states,
-           const fs::path& directory) {
+           const std::string& conditions, const fs::path& directory) {
   Row row;
   row.variant = &grid.variants[variant];
   row.trial = best_trial(sweep, grid, variant, states);
@@ -107,9 +127,11 @@ Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellState
     const Summary& summary = *state.summary;
     if (state.validation) row.validation[cell.seed] = metric_of(sweep, *state.validation);
     if (state.test) row.test[cell.seed] = metric_of(sweep, *state.test);
-    if (summary.step_seconds) milliseconds.push_back(1000 * *summary.step_seconds);
     memory.push_back(mebibytes(std::max(summary.peak_memory, state.record.peak_memory)));
-    seconds.push_back(state.record.seconds);
+    if (conditions_of(state) == conditions) {
+      if (summary.step_seconds) milliseconds.push_back(1000 * *summary.step_seconds);
+      seconds.push_back(state.record.seconds);
+    }
     if (!std::isnan(parameters)) continue;
     parameters = static_cast<double>(summary.parameters);
     std::tie(flops, state_bytes) = model_costs(cell_directory(directory, cell), summary.parameters);
@@ -259,7 +281,8 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
   return table;
 }
 
-Table cells_table(const Grid& grid, const CellStates& states, const std::vector<Row>& rows) {
+Table cells_table(const Grid& grid, const CellStates& states, const std::string& conditions,
+                  const std::vector<Row>& rows) {
   Table table{.name = "cells", .title = "Cells: one run each", .columns = {}};
   for (const SweepCell& cell : grid.cells) {
     const SweepVariant& variant = grid.variants[cell.variant];
@@ -293,8 +316,16 @@ Table cells_table(const Grid& grid, const CellStates& states, const std::vector<
           "ms a step", 3},
          {"peak_memory_mib", record.peak_memory > 0 ? Cell{mebibytes(record.peak_memory)} : Cell{},
           "peak memory (MiB)"},
-         {"seconds", record.seconds, "", 3}});
+         {"seconds", record.seconds, "", 3},
+         {"host", summary ? Cell{summary->host} : Cell{}},
+         {"threads", summary ? Cell{int64_t{summary->threads}} : Cell{}},
+         {"jobs", record.jobs > 0 ? Cell{record.jobs} : Cell{}, "cells side by side"}});
+    if (state.is_trained() && conditions_of(state) != conditions)
+      for (const char* const column : {"ms_per_step", "seconds"})
+        table.marked.insert({table.rows.size() - 1, table.column(column)});
   }
+  if (!table.marked.empty())
+    table.mark = "not measured as most cells were (" + conditions + "), so not compared";
   return table;
 }
 
@@ -302,9 +333,7 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
                        const std::vector<Row>& rows, const Table& table) {
   const Row* best = nullptr;
   Estimate best_interval{};
-  int64_t failed = 0;
   for (const Row& row : rows) {
-    failed += row.failed;
     const Estimate interval = metric_estimate(sweep, row);
     if (std::isnan(interval.mean) || (best && !is_better(sweep, interval.mean, best_interval.mean)))
       continue;
@@ -338,7 +367,9 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
   if (!edges.empty())
     text += fmt::format(" The first or last value of {} was best for: {}; others may be better.",
                         grid.search_key, fmt::join(edges, ", "));
-  if (failed > 0) text += fmt::format(" {} cells failed.", failed);
+  const CellCounts counts = count_cells(sweep, grid, states);
+  if (const int64_t failed = counts.failed + counts.diverged; failed > 0)
+    text += fmt::format(" {} of {} cells failed.", failed, counts.cells);
   return text;
 }
 
@@ -346,16 +377,12 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
 
 Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& states,
                       const fs::path& directory, const std::string& command) {
+  const std::string conditions = usual_conditions(states);
   std::vector<Row> rows;
   for (size_t v = 0; v < grid.variants.size(); ++v)
-    rows.push_back(row_of(sweep, grid, v, states, directory));
-  Results results{.kind = "ablate",
-                  .title = sweep.title,
-                  .summary = "",
-                  .command = command,
-                  .machine = machine_and_threads(),
-                  .date = utc_now(),
-                  .version = version()};
+    rows.push_back(row_of(sweep, grid, v, states, conditions, directory));
+  Results results{.kind = "ablate", .title = sweep.title};
+  add_origin(results, command);
   results.tables.push_back(variants_table(sweep, grid, states, rows));
   results.summary = summary_of(sweep, grid, states, rows, results.tables.front());
   for (const auto& [hash, state] : states)
@@ -363,7 +390,13 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
       results.summary += fmt::format(" Cell {} is not counted, which may change the best: {}.",
                                      hash, state.record.reason);
   if (sweep.search) results.tables.push_back(search_table(sweep, grid, states, rows));
-  results.tables.push_back(cells_table(grid, states, rows));
+  results.tables.push_back(cells_table(grid, states, conditions, rows));
+  std::set<size_t> elsewhere;
+  for (const auto& [row, column] : results.tables.back().marked) elsewhere.insert(row);
+  if (!elsewhere.empty())
+    results.tables.front().note +=
+        fmt::format(" Times are those of the cells measured alike ({}), not of {} other cells.",
+                    conditions, elsewhere.size());
   return results;
 }
 

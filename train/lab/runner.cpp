@@ -244,6 +244,7 @@ class Runner {
     record.peak_memory = before.peak_memory;
     running.shown.testing = state(task).is_trained();
     record.attempts = before.attempts + (running.shown.testing ? 0 : 1);
+    record.jobs = running.shown.testing ? before.jobs : options_.jobs;
     running.shown.steps = trainer_options(task).steps;
     launch(running);
   }

@@ -63,6 +63,7 @@ void fields(Is<Results> auto& r, auto& f) {
   f("machine", r.machine);
   f("date", r.date);
   f("version", r.version);
+  f.filled("provenance", r.provenance);
   f("tables", r.tables);
 }
 

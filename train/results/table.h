@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -115,13 +116,14 @@ void check_format(std::string_view format);
 
 /// The result of an analysis or of a sweep: tables, and where they are from.
 struct Results {
-  std::string kind{};     // "analyse error", "bench", "ablate"
-  std::string title{};    // one line
-  std::string summary{};  // what the tables show, in one or two sentences
-  std::string command{};  // that repeats it
-  std::string machine{};  // CPU, cores and threads
-  std::string date{};     // ISO 8601, UTC
-  std::string version{};  // of Longhand
+  std::string kind{};                               // "analyse error", "bench", "ablate"
+  std::string title{};                              // one line
+  std::string summary{};                            // what the tables show, in one or two sentences
+  std::string command{};                            // that repeats it
+  std::string machine{};                            // CPU, cores and threads
+  std::string date{};                               // ISO 8601, UTC
+  std::string version{};                            // of Longhand
+  std::map<std::string, std::string> provenance{};  // of the process: see provenance()
   std::vector<Table> tables{};
 
   /// The table of this name. Throws Error if there is none.

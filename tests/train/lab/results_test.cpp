@@ -1,6 +1,8 @@
 // The table of a sweep, from states of cells made here.
 #include <cmath>
+#include <functional>
 
+#include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/lab/results.h"
 #include "tests/support/catch.h"
@@ -13,7 +15,8 @@ namespace {
 
 /// A sweep over three variants, and the test accuracies of each, by seed.
 Results results_of(const std::vector<std::vector<double>>& accuracies,
-                   const std::vector<int64_t>& parameters = {100, 100, 100}) {
+                   const std::vector<int64_t>& parameters = {100, 100, 100},
+                   const std::function<void(const SweepCell&, CellState&)>& change = {}) {
   const size_t seeds = accuracies.front().size();
   const Sweep sweep = Sweep::parse("[sweep]\nseeds = " + std::to_string(seeds) + R"(
 metric = "accuracy"
@@ -45,6 +48,7 @@ count = 4
       state.summary->parameters = parameters[v];
       state.test = Score{1, accuracies[v][seed]};
       state.validation = Score{1, accuracies[v][seed] / 2};
+      if (change) change(cell, state);
     }
   return sweep_results(sweep, grid, states, folder.path(), "longhand ablate s.toml");
 }
@@ -99,4 +103,35 @@ TEST_CASE("ablation: budgets that differ from those of the baseline by more than
   CHECK(unequal(0).empty());
   CHECK_THAT(unequal(1), Catch::Contains("parameters +12 %"));
   CHECK_THAT(unequal(2), !Catch::Contains("parameters"));
+}
+
+TEST_CASE("ablation: times of cells that were measured otherwise are marked, and not compared") {
+  // One cell of the second variant ran elsewhere, those of the third with other jobs and threads.
+  const Results results =
+      results_of({{0.5, 0.6}, {0.5, 0.6}, {0.5, 0.6}}, {100, 100, 100},
+                 [](const SweepCell& cell, CellState& state) {
+                   state.summary->step_seconds = cell.variant == 0 ? 1 : cell.nth_seed == 0 ? 2 : 4;
+                   state.summary->threads = cell.variant == 2 && cell.nth_seed == 0 ? 2 : 1;
+                   state.summary->host = cell.variant == 1 && cell.nth_seed == 1 ? "b" : "a";
+                   state.record.jobs = cell.variant == 2 && cell.nth_seed == 1 ? 4 : 2;
+                   state.record.seconds = 10 * *state.summary->step_seconds;
+                 });
+  const Table &variants = results.table("variants"), &cells = results.table("cells");
+  CHECK(cell_at(variants, 0, "ms_per_step") == 1000);
+  CHECK(cell_at(variants, 1, "ms_per_step") == 2000);
+  CHECK(cell_at(variants, 1, "seconds") == 20);
+  CHECK(std::holds_alternative<std::monostate>(variants.rows[2][variants.column("ms_per_step")]));
+  CHECK_THAT(std::get<std::string>(variants.rows[2][variants.column("unequal")]),
+             !Catch::Contains("ms"));
+  CHECK_THAT(variants.note,
+             Catch::Contains("Times are those of the cells measured alike (a, threads: "
+                             "1, jobs: 2), not of 3 other cells."));
+  std::set<std::pair<size_t, size_t>> marked;
+  for (const size_t row : {3, 4, 5})
+    for (const char* const column : {"ms_per_step", "seconds"})
+      marked.insert({row, cells.column(column)});
+  CHECK(cells.marked == marked);
+  CHECK_THAT(cells.mark, Catch::Contains("a, threads: 1, jobs: 2"));
+  CHECK(cells.rows[5][cells.column("jobs")] == Cell(int64_t{4}));
+  CHECK(results.provenance == provenance());
 }

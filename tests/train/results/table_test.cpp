@@ -133,10 +133,12 @@ TEST_CASE("results: JSON is read back unchanged, and other text refused") {
                         .machine = "m",
                         .date = "2026-01-01T00:00:00Z",
                         .version = "1",
+                        .provenance = {{"commit", "c"}, {"cpu", "p"}},
                         .tables = {example()}};
   const std::string text = to_json(results);
   const Results read = results_of_json(text, "r.json");
   CHECK(to_json(read) == text);
+  CHECK(read.provenance == results.provenance);
   CHECK(std::isnan(std::get<double>(read.tables[0].rows[1][2])));
   CHECK(read.tables[0].rows[0][1] == Cell(int64_t{16}));
   CHECK_THROWS_AS(results_of_json("{}", "r.json"), DataError);

@@ -3,19 +3,15 @@
 #include <algorithm>
 
 #include "longhand/core/utf8.h"
-#include "longhand/core/version.h"
 #include "longhand/data/file.h"
-#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cli/output/output.h"
 
 namespace longhand::cli {
 
 std::string json_of_results(train::Results& results) {
   if (results.kind.empty()) results.kind = chosen_command();
-  results.command = command_line();
-  results.machine = train::machine_and_threads();
-  results.date = train::utc_now();
-  results.version = version();
+  add_origin(results, command_line());
   return train::to_json(results);
 }
 
