@@ -380,7 +380,8 @@ TEST_CASE("evaluate fills a table of drop-in variants") {
   write_text(folder / "grid.toml", "[[axis]]\nattention.type = [\"softmax\", \"window\"]\n");
   const Outcome latex =
       succeed({"evaluate", "run", "--grid", "grid.toml", "--table", "tex"}, folder.path());
-  CHECK_THAT(latex.out, Catch::StartsWith("\\begin{tabular}") && Contains("window"));
+  CHECK_THAT(latex.out, Contains("\\caption{Drop-in variants of run") &&
+                            Contains("\\begin{tabular}") && Contains("window"));
   CHECK_THAT(
       succeed({"evaluate", "run", "--grid", "grid.toml", "--table", "csv"}, folder.path()).out,
       Catch::StartsWith("variant,attention_type,examples,draws,loss,loss_low"));

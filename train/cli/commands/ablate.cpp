@@ -141,16 +141,20 @@ std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
 
 /// The variants to be read by people: their labels stand for the values of the axes.
 train::Table variants_to_read(const train::Results& results, const train::Grid& grid) {
-  const train::Table& table = results.table("variants");
+  const train::Table table = with_intervals(results.table("variants"));
   return without_empty_columns(without_columns(table, [&](size_t i) {
     return std::find(grid.keys.begin(), grid.keys.end(), table.columns[i].heading) !=
            grid.keys.end();
   }));
 }
 
-std::string text_of(const train::Results& results, const train::Grid& grid) {
-  return to_text(variants_to_read(results, grid)) + "\n" + wrapped_lines(results.summary, 100) +
-         "\n";
+std::string variants_of(const Arguments& a, const train::Results& results,
+                        const train::Grid& grid) {
+  return printed_table(a, results, results.table("variants"), variants_to_read(results, grid));
+}
+
+std::string text_of(const Arguments& a, const train::Results& results, const train::Grid& grid) {
+  return variants_of(a, results, grid) + "\n" + wrapped_lines(results.summary, 100) + "\n";
 }
 
 train::Results results_of(const Opened& opened, const fs::path& directory,
@@ -159,17 +163,13 @@ train::Results results_of(const Opened& opened, const fs::path& directory,
 }
 
 int print_table(const Arguments& a) {
-  train::check_format(a.table);
   check<ConfigError>(!a.sweep.empty(),
                      "--table: expected the directory of a sweep, as in: longhand "
                      "ablate --table md DIR");
   const Opened opened = open_directory(a.sweep);
   const train::Results results = results_of(opened, a.sweep, "");
-  if (a.table == "text")
-    print_stdout("{}", text_of(results, opened.grid));
-  else
-    print_stdout("{}", to_format(a.table, results.table("variants"),
-                                 variants_to_read(results, opened.grid)));
+  write_or_print("", a.table == "text" ? text_of(a, results, opened.grid)
+                                       : variants_of(a, results, opened.grid));
   return success;
 }
 
@@ -189,19 +189,12 @@ int print_status(const Arguments& a) {
   for (const auto& [status, number] : by_status)
     counted.push_back(fmt::format("{} {}", number, status));
   // Label, seed and state; the other columns are in cells.csv.
-  train::Table out{.name = "status", .title = "", .columns = {}};
-  for (const char* const name : {"cell", "variant", "trial", "seed", "phase", "status", "step",
-                                 "attempts", "seconds", "reason"}) {
-    const auto found = std::find_if(cells.columns.begin(), cells.columns.end(),
-                                    [&](const train::Column& c) { return c.name == name; });
-    if (found == cells.columns.end()) continue;
-    const auto index = static_cast<size_t>(found - cells.columns.begin());
-    out.columns.push_back(*found);
-    out.rows.resize(cells.rows.size());
-    for (size_t i = 0; i < cells.rows.size(); ++i) out.rows[i].push_back(cells.rows[i][index]);
-  }
-  print_stdout("{}{} cells: {}\n", to_text(without_empty_columns(out)), runs.size(),
-               fmt::join(counted, ", "));
+  std::vector<std::string> shown = {"cell",   "variant", "trial",    "seed",    "phase",
+                                    "status", "step",    "attempts", "seconds", "reason"};
+  std::erase_if(shown, [&](const std::string& name) { return !cells.find(name); });
+  print_stdout("{}{} cells: {}\n",
+               printed_table(a, results, cells, without_empty_columns(with_columns(cells, shown))),
+               runs.size(), fmt::join(counted, ", "));
   return success;
 }
 
@@ -229,7 +222,7 @@ int print_verification(const Arguments& a) {
   out.add("cells", found.cells)
       .add("differences", differences)
       .add("results", Json::parse(to_json(results)))
-      .literal(text_of(results, opened.grid));
+      .literal(text_of(a, results, opened.grid));
   for (const std::string& each : differences) out.literal("differs: " + one_line(each) + "\n");
   return out.text("{cells} cells evaluated from their checkpoints, ")
       .print("{} differences\n", differences.size())
@@ -359,7 +352,7 @@ int run(const Arguments& a, Opened& opened) {
     cost = written - begin;
     return results;
   };
-  write();
+  variants_of(a, write(), opened.grid);  // throws for unknown --columns before the first cell
   options.on_end = [&](const train::EndedCell& cell) {
     opened.states[cell.cell.hash] = cell.state;
     try {
@@ -379,8 +372,7 @@ int run(const Arguments& a, Opened& opened) {
   if (a.json)
     print_stdout("{}", to_json(results));
   else
-    print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)),
-                 wrapped_lines(results.summary, 100), (directory / "results.json").string());
+    print_stdout("{}{}\n", text_of(a, results, opened.grid), (directory / "results.json").string());
   if (outcome.damaged > 0)
     print_stderr(
         "longhand: {} of {} cells are damaged, or undecided because a trial is; repair them with: "
@@ -400,6 +392,7 @@ int run(const Arguments& a, Opened& opened) {
 }
 
 int ablate(Arguments a) {
+  check_table(a);
   if (!a.status.empty()) return print_status(a);
   if (!a.table.empty()) return print_table(a);
   check<ConfigError>(
@@ -434,7 +427,7 @@ void add_ablate(Command& program) {
   c.flag("--change-sweep", a->change_sweep);
   c.flag("--dry-run", a->dry_run);
   c.add("--status", a->status);
-  const Argument table = c.add("--table", a->table);
+  const Argument table = c.common(*a, "table");
   c.common(*a, "set quiet");
   c.common(*a, "json").excludes(table);
   c.common(*a, "words");
