@@ -192,6 +192,24 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   CHECK_THAT(run({"ablate", "--status", "killed", "--columns", "seed,variant"}, folder.path()).out,
              Catch::StartsWith("seed  variant\n"));
 
+  // Two sweeps with the same cells.
+  const auto against = [&](Words words) {
+    words.insert(words.begin(), {"report", "whole", "killed", "--baseline", "whole"});
+    return run(words, folder.path());
+  };
+  CHECK_THAT(against({"--table", "csv"}).out,
+             Catch::StartsWith("variant,seeds,baseline,") && Contains("\nlinear,2,"));
+  CHECK_THAT(against({"--table", "text", "--columns", "variant,difference"}).out,
+             Catch::StartsWith("variant  difference\nsoftmax"));
+  const train::Results compared = train::results_of_json(against({"--json"}).out, "stdout");
+  CHECK(compared.kind == "report");
+  CHECK(compared.tables[0].name == "paired");
+  CHECK(std::get<double>(compared.tables[0].rows[0][compared.tables[0].column("difference")]) == 0);
+  CHECK(against({"-o", "pair.html"}).code == 0);
+  CHECK_THAT(read_text(folder / "pair.html"), Contains("killed against whole"));
+  CHECK_THAT(run({"report", "whole", "--baseline", "whole"}, folder.path()).err,
+             Contains("--baseline whole: expected another sweep to compare with it"));
+  CHECK_THAT(print("csv"), Catch::StartsWith("variant,attention_type,seeds,"));
   CHECK_THAT(read_text(folder / "killed/results.csv"),
              Catch::StartsWith("variant,attention_type,"));
   CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out,

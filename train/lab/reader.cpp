@@ -145,10 +145,11 @@ class Reader {
     if (read_folder(path)) return;
     bool any = false;
     for (const fs::path& folder : folders_in(path)) any = read_folder(folder) || any;
+    if (!any) any = read_results_in(path);
     check<ConfigError>(any, path.string(),
-                       " holds no run (no metrics.jsonl), no sweep (no cells), and no folder with "
-                       "either; expected a directory written by train or ablate, or a JSON file "
-                       "written by analyse or evaluate");
+                       " holds no run (no metrics.jsonl), no sweep (no cells), no results (JSON "
+                       "files), and no folder with a run or a sweep; expected a directory written "
+                       "by train or ablate, or a JSON file written by analyse or evaluate");
   }
 
   ReportInputs inputs;
@@ -160,6 +161,21 @@ class Reader {
     if (is_new(path))
       inputs.results.push_back(
           {path.string(), results_of_json(data::read_text_file(path), path.string())});
+  }
+
+  /// Reads the JSON files of a folder that hold results; whether there are any.
+  bool read_results_in(const fs::path& path) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(path))
+      if (entry.is_regular_file() && entry.path().extension() == ".json")
+        files.push_back(entry.path());
+    std::erase_if(files, [](const fs::path& file) {
+      const Json json = try_parse_json(data::read_text_file(file));
+      return json.is_object() && !json.contains("tables");  // damaged ones are errors
+    });
+    std::ranges::sort(files);
+    for (const fs::path& file : files) read_file(file);
+    return !files.empty();
   }
 
   /// Whether there was anything to read.
