@@ -945,6 +945,10 @@ T Hdf5Reader::attribute_as(const std::string& path, const std::string& key) cons
          kinds[AttributeValue(T{}).index()], ", got ", kinds[value.index()]);
 }
 
+std::string hdf5_version() {  // libhdf5 refuses programs that were compiled with other headers
+  return concat_message(H5_VERS_MAJOR, ".", H5_VERS_MINOR, ".", H5_VERS_RELEASE);
+}
+
 Survey survey(const RegularFile& regular) {
   const std::string name = regular.path().string();
   const uint64_t bytes = regular.size();

@@ -382,7 +382,8 @@ TEST_CASE("evaluate fills a table of drop-in variants") {
   write_text(folder / "grid.toml", "[[axis]]\nattention.type = [\"softmax\", \"window\"]\n");
   const Outcome latex =
       succeed({"evaluate", "run", "--grid", "grid.toml", "--table", "tex"}, folder.path());
-  CHECK_THAT(latex.out, Catch::StartsWith("\\begin{tabular}") && Contains("window"));
+  CHECK_THAT(latex.out, Contains("\\caption{Drop-in variants of run") &&
+                            Contains("\\begin{tabular}") && Contains("window"));
   CHECK_THAT(
       succeed({"evaluate", "run", "--grid", "grid.toml", "--table", "csv"}, folder.path()).out,
       Catch::StartsWith("variant,attention_type,examples,draws,loss,loss_low"));
@@ -654,13 +655,25 @@ TEST_CASE("checkpoint inspect lists what a checkpoint holds") {
 }
 
 TEST_CASE("help and version") {
-  const TemporaryDirectory folder;
+  const TinyFolder folder;
   CHECK_THAT(succeed({"--version"}, folder.path()).out, Catch::StartsWith("longhand "));
   CHECK_THAT(succeed({"--version"}, folder.path()).out, Contains("micro-kernels tested: baseline"));
   const Json about = json_of({"--version", "--json"}, folder.path());
   CHECK(about["version"].is_string());
   CHECK(about["instruction_sets"]["available"][0] == "baseline");
   CHECK(about["micro_kernels"]["wrong"].empty());
+  // Runs and results say the same of what made them.
+  succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
+  const Json ran = Json::parse(read_text(folder / "run/summary.json"))["provenance"],
+             result = json_of({"analyse", "landmarks", "--draws", "2", "--json"}, folder.path());
+  CHECK(ran == result["provenance"]);
+  for (const char* const what : {"commit", "compiler", "cpu", "flags", "libraries"}) {
+    CAPTURE(what);
+    CHECK_FALSE(about[what].get<std::string>().empty());
+    CHECK(ran[what] == about[what]);
+  }
+  CHECK_THAT(ran["flags"].get<std::string>(), Contains("-ffp-contract=off"));
+  CHECK_THAT(ran["libraries"].get<std::string>(), Contains("OpenBLAS 0.") && Contains("HDF5 1."));
   const Outcome unknown = run({"--version"}, folder.path(), {{"LONGHAND_ISA", "sse9"}});
   CHECK(unknown.code == 2);
   CHECK_THAT(unknown.err, Contains("LONGHAND_ISA: expected baseline, avx2 or avx512"));
