@@ -33,9 +33,9 @@ void OptimizerOptions::describe(OptionVisitor& v) {
     v.number("momentum", momentum, NumberRange::fraction(),
              "decay rate of the running sum of gradients; with muon: of their mean",
              "0.95 with muon, else 0.0");
-    v.when(sgd.momentum > 0, "momentum above 0",
-           [&] { v.boolean("nesterov", sgd.nesterov, "whether to use Nesterov momentum"); });
   });
+  v.when(type == "sgd" && sgd.momentum > 0, "type = \"sgd\" and momentum above 0",
+         [&] { v.boolean("nesterov", sgd.nesterov, "whether to use Nesterov momentum"); });
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerOptions& options, Parameters parameters) {
