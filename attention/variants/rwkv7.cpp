@@ -19,7 +19,7 @@
 
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/ops/removal.h"
+#include "longhand/attention/ops/rwkv7.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -97,26 +97,31 @@ class Rwkv7 final : public DeltaAttention {
     const Variable decays = linear(tanh(decay_.down.forward(in.x)), decay_.up.weight,
                                    reshape(decay_bias_, {decay_.up.weight.size(0)})),
                    rates = low_rank_map(in.x, rate_.down.weight, rate_.up.weight, rate_bias_);
-    DeltaInputs of = removal({.k = in.k,
-                              .decay = reshape(decays, in.q.shape()),
-                              .rate = reshape(rates, in.q.shape()),
-                              .removal = removal_,
-                              .replacement = replacement_},
-                             eps_of_length);
-    of.q = in.q / std::sqrt(static_cast<double>(in.q.size(3)));
+    DeltaInputs of = rwkv7_operands({.k = in.k,
+                                     .decay = reshape(decays, in.q.shape()),
+                                     .rate = reshape(rates, in.q.shape()),
+                                     .removal = removal_,
+                                     .replacement = replacement_},
+                                    eps_of_length);
+    of.q = in.q;
     of.v = in.v;
     return of;
   }
 
   Variable finished(const Variable& reads, const DeltaInputs& of, const Inputs& in) const override {
-    Variable y = reads;
-    if (norm_weight_) y = layer_norm(y, {}, {}) * *norm_weight_ + *norm_bias_;
-    if (bonus_) y = y + sum(in.q * of.write * *bonus_, {3}, true) * in.v;
-    if (gate_) y = y * reshape(gate_->up.forward(sigmoid(gate_->down.forward(in.x))), y.shape());
-    return y;
+    const double D = static_cast<double>(reads.size(3));
+    Rwkv7Reads with;
+    if (bonus_) with = {{}, in.q, of.write, in.v, {}, {}, {}, *bonus_};
+    if (gate_)
+      with.gate = reshape(gate_->up.forward(sigmoid(gate_->down.forward(in.x))), reads.shape());
+    // The norm of o / sqrt(D) with eps is that of o with D eps.
+    if (norm_weight_) with.weight = *norm_weight_, with.bias = *norm_bias_;
+    with.reads = norm_weight_ ? reads : reads / std::sqrt(D);
+    return rwkv7_result(with, 1e-5 * D);
   }
 
-  // The scan, and the products of x with the maps.
+  // The scan, and the products of x with the maps. Gradients compute two of the exponentials of a channel
+  // again. In memory: the logits of rates, what tanh and σ give to the maps, four operands, reads and gates.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double width = H * D, r = static_cast<double>(rank_), maps = gate_ ? 2 : 1;
@@ -124,7 +129,7 @@ class Rwkv7 final : public DeltaAttention {
     const double products = N * (maps * 4 * width * r + low_rank_flops(width, r));
     const double exponentials = N * (3 * width + r * (gate_ ? 2 : 1));
     return H * delta_work(queries, config().head_dim, parameter_dtype(), true) +
-           Work{{products, exponentials}, {2 * products, exponentials}, 20 * N * width * bytes};
+           Work{{products, exponentials}, {2 * products, 2 * N * width}, 9 * N * width * bytes};
   }
 
  private:

@@ -23,9 +23,8 @@ void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
 /// keys are multiplied by the decay of the step between. A key of the query's own step has the factor
 /// e^-(g_p + … + g_j), as long as no channel has decayed below `least` since the cut. Queries behind
 /// that, which is known from earlier tokens alone, have running products of decays for the keys of their
-/// step. Sums within a step are in double precision. A
-/// state is multiplied by powers of sums, since the rounding error of a product of equal decays grows
-/// with their number.
+/// step. Sums within a step are in double precision. A state is multiplied by powers of sums, since the
+/// rounding error of a product of equal decays grows with their number.
 template <class T>
 class ChannelPairs {
  public:

@@ -292,7 +292,7 @@ TEST_CASE("definitions: variants whose weights are computed from tokens, or diff
   const Variable beta(Tensor::full({2, 2 * N, H}, 1, DType::f64)),
       none(Tensor::zeros(of.q.shape(), DType::f64));
   const Variable W =
-      def::delta(steps_of_tokens({none, of.q}), steps_of_tokens({of.k, of.write}), beta,
+      def::delta(steps_of_tokens({none, of.q / 2.0}), steps_of_tokens({of.k, of.write}), beta,
                  steps_of_tokens({of.log_decay, none}), steps_of_tokens({of.read, none}));
   CHECK(near(rwkv7->forward(in, {}, {}).value(),
              def::apply(slice(slice(W, 2, 1, 2 * N, 2), 3, 1, 2 * N, 2), in.v).value(), 1e-12));

@@ -15,7 +15,7 @@
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/products.h"
-#include "longhand/attention/ops/removal.h"
+#include "longhand/attention/ops/rwkv7.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/take_rows.h"
@@ -252,8 +252,15 @@ const std::vector<OpLine>& attention_operations() {
               {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5}}},
              {{{2, 3, 65, 65}, {2, 3, 65}, {2, 3, 65, 65}, {2, 3, 65}, {2, 3}}},
              {.arguments = {{}, {}, {}, {}, decay}}),
-        line("removal", OP(joined(removal({x[0], x[1], x[2], x[3], x[4]}, 1e-6))),
+        line("rwkv7_operands", OP(joined(rwkv7_operands({x[0], x[1], x[2], x[3], x[4]}, 1e-6))),
              with(with(triples, of_head), of_head), with(with(long_triples, of_head), of_head)),
+        line("rwkv7_result",
+             OP(rwkv7_result({x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7]}, 0.1)),
+             with(with(with(with(with(triples, of_channels), of_channels), of_head), of_head),
+                  of_head),
+             with(with(with(with(with(long_triples, of_channels), of_channels), of_head), of_head),
+                  of_head),
+             {.arguments = {{}, {}, {}, {}, optional}}),
         line("delta_scan", OP(joined(delta_scan({x[0], x[1], x[2]}))), triples, long_triples,
              {.arguments = {{}, unit, {}}}),
     };
