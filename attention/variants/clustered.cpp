@@ -49,7 +49,7 @@ struct ClusteredOptions {
             .causal_reason = "the mean of a cluster contains later queries",
             .needs = Needs::heads,
             .time = topk ? "N (C + k) D" : "N C D",
-            .memory = "N"};
+            .memory = topk ? "N + C k" : "N"};
   }
 };
 
@@ -98,7 +98,7 @@ class Clustered final : public Variant {
     const int64_t B = lists.size(0), most = lists.size(3);
     const Tensor of_lists = lists.reshape({B, H, C * most});
     const Variable keys = take_rows(k, of_lists), values = take_rows(v, of_lists);
-    // Keys that a list of a short sample does not have.
+    // Queries attend to one list each; those of short samples are not full.
     const auto attend_to_lists = [&](const Variable& queries, BlockPattern pattern) {
       pattern.key_block = most;
       SoftmaxAttentionOptions options{.pattern =
