@@ -198,7 +198,7 @@ std::string hex(const std::array<uint8_t, 3>& rgb) {
 
 /// The width to leave for text, which a reader without Helvetica sees in a wider font.
 double room_for(const Canvas& canvas, std::string_view text, double size = 1) {
-  return 1.12 * canvas.width_of(text, size);
+  return 1.18 * canvas.width_of(text, size);
 }
 
 /// Text in lines that are at most so wide, unless a word is wider.
