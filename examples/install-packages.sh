@@ -4,7 +4,7 @@
 set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config libopenblas-pthread-dev liblapacke-dev libtbb-dev
   libhdf5-dev zlib1g-dev libzip-dev libboost-dev catch2 librapidcheck-dev libcli11-dev libtomlplusplus-dev
-  nlohmann-json3-dev libfmt-dev librandom123-dev libxxhash-dev libjs-chart.js libopenmpi-dev openmpi-bin "$@")
+  nlohmann-json3-dev libfmt-dev librandom123-dev libxxhash-dev libopenmpi-dev openmpi-bin "$@")
 missing=()
 for package in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' || missing+=("$package")

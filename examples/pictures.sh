@@ -1,42 +1,19 @@
 #!/usr/bin/env bash
-# examples/pictures.sh LONGHAND [QUICKSTART]: redraws the pictures of the examples from committed results, as LONGHAND
-# reports them today: recall/state.png and ablation/spectrum.png, and with QUICKSTART, the folder that
-# examples/quickstart.sh filled (runs/quickstart), also quickstart.png. Needs Chromium (package chromium).
+# examples/pictures.sh LONGHAND [FOLDER]: draws the pictures of the examples from their committed results, as LONGHAND
+# draws charts today, to this folder, or to FOLDER. A test compares what it draws with what is committed.
 set -euo pipefail
 longhand=$(readlink -f "${1:?expected the path of longhand}")
-quickstart=${2:+$(readlink -f "$2")}
-cd "$(dirname "$(readlink -f "$0")")"
-chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome) ||
-  { echo "examples/pictures.sh: Chromium was not found: install the package chromium" >&2; exit 1; }
+examples=$(dirname "$(readlink -f "$0")")
+to=$(readlink -f "${2:-$examples}")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# picture FILE WIDTH HEIGHT FIGURES INPUT...: draws the report of the inputs; FIGURES are the titles of the charts
-# to show, separated by |, in their order; if empty, the top of the page.
+# picture FILE.svg CHART INPUT: one chart of the results, on white, which a page may not be.
 picture() {
-  local page=$folder/page.html
-  "$longhand" report "${@:5}" -o "$page" >/dev/null
-  local nonce
-  nonce=$(sed -n "s/.*script-src 'nonce-\([0-9a-f]*\)'.*/\1/p" "$page" | head -n 1)
-  cat >>"$page" <<HTML
-<style>.only { display: block; max-width: none; margin: 0; padding: 6px; } .only figure { margin: 0 0 8px; }
-.only details { display: none; }</style>
-<script nonce="$nonce">
-const titles = '$4'.split('|').filter(title => title);
-const figures = titles.map(title => [...document.querySelectorAll('figure')].find(
-    figure => figure.querySelector('figcaption').textContent === title));
-if (titles.length) {
-  document.body.className = 'only';
-  document.body.replaceChildren(...figures);
-}
-</script>
-HTML
-  timeout 120 "$chromium" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --hide-scrollbars \
-    --user-data-dir="$folder/profile" --host-resolver-rules='MAP * ~NOTFOUND' --window-size="$2,$3" \
-    --virtual-time-budget=5000 --screenshot="$folder/page.png" "file://$page" 2>"$folder/log" ||
-    { cat "$folder/log" >&2; exit 1; }
-  mv "$folder/page.png" "$1"
-  echo "$PWD/$1: $2 x $3"
+  "$longhand" report "$3" --figures "$folder/figures" --figure-width 150 --font-size 10 >/dev/null
+  mkdir -p "$(dirname "$to/$1")"
+  sed '1s/<svg /<svg style="background:#fff" /' "$folder/figures/$2.svg" >"$to/$1"
+  echo "$to/$1"
 }
 
 # Recurrent states have 8 bytes an element, caches 4, and so have the rows that short convolutions keep: 72 bytes for
@@ -62,9 +39,9 @@ awk -F, '
       "\"date\": \"\", \"version\": \"\", \"tables\": [" \
       table("states", "Accuracy against elements of the state", "elements of the state", rows[0]) ", " \
       table("caches", "Accuracy against bytes of the cache", "bytes of the cache", rows[1]) "]}"
-  }' recall/results/results.csv >"$folder/recall.json"
-picture recall/state.png 640 800 'Accuracy against elements of the state|Accuracy against bytes of the cache' \
-  "$folder/recall.json"
-picture ablation/spectrum.png 640 900 'Singular values that hold 90 % of Σ σ against length|Entropy rank against length' \
-  ablation/results/spectrum.json
-if [ -n "$quickstart" ]; then picture quickstart.png 960 1720 '' "$quickstart" "$quickstart/heuristics.json"; fi
+  }' "$examples/recall/results/results.csv" >"$folder/recall.json"
+picture quickstart/accuracy.svg test-accuracy-by-variant "$examples/quickstart/results.json"
+picture recall/state.svg accuracy-against-elements-of-the-state "$folder/recall.json"
+picture recall/cache.svg accuracy-against-bytes-of-the-cache "$folder/recall.json"
+picture ablation/spectrum.svg singular-values-that-hold-90-of-against-length "$examples/ablation/results/spectrum.json"
+picture ablation/entropy.svg entropy-rank-against-length "$examples/ablation/results/spectrum.json"

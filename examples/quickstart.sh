@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # examples/quickstart.sh: installs the required packages (Debian 12 or 13), builds Longhand, compares six
-# attention variants on associative recall with two seeds each (examples/sweeps/quickstart.toml), and
+# attention variants on associative recall with five seeds each (examples/sweeps/quickstart.toml), and
 # writes a report to runs/quickstart. Stopped or killed, it continues where it was when run again.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -18,6 +18,6 @@ echo "== compare six attention variants"
 "$longhand" ablate examples/sweeps/quickstart.toml --out "$runs" --jobs 2
 echo "== what the task gives away without attention"
 "$longhand" analyse heuristics mqar --set data.length=32 --set data.pairs=4 \
-  --set data.vocabulary=256 --quiet -o "$runs/heuristics.json" >/dev/null
+  --set data.vocabulary=64 --quiet -o "$runs/heuristics.json" >/dev/null
 "$longhand" report "$runs" "$runs/heuristics.json" -o "$runs/report.html" >/dev/null
 echo "Report: $PWD/$runs/report.html"

@@ -86,11 +86,6 @@ Files: *
 Copyright: 2026 The Longhand developers
 License: Expat
 
-Files: chart.min.js
-Copyright: 2014-2022 Chart.js Contributors
-License: Expat
-Comment: Chart.js is part of the library, which embeds it in reports.
-
 License: Expat
 @license@
 ]])

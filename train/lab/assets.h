@@ -5,9 +5,7 @@
 
 namespace longhand::train {
 
-/// Chart.js, as installed on the machine that built Longhand.
-std::string_view chart_js();
-/// page.js, which draws the charts.
+/// page.js, which makes the tables and what can be clicked.
 std::string_view page_js();
 /// page.css
 std::string_view page_css();

@@ -15,6 +15,7 @@
 
 #include "longhand/core/statistics.h"
 #include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/headline.h"
 #include "longhand/train/lab/seeds.h"
 #include "longhand/train/results/rows.h"
 
@@ -53,25 +54,19 @@ std::string attention_of(const ReportedRun& run) {
   return type == run.options.end() ? "unknown" : plain_text(type->second);
 }
 
-struct Metric {
-  bool bits = false;  // bits per byte, of which less is better; else the accuracy
-  bool test = false;
-
-  double operator()(const Score& score) const {
-    return bits ? score.loss / std::numbers::ln2 : score.accuracy;
-  }
-  bool better(double a, double b) const { return bits ? a < b : a > b; }
-  const char* name() const { return bits ? "bits per byte" : "accuracy"; }
-  std::string heading() const { return std::string(test ? "test " : "validation ") + name(); }
-};
-
 struct Group {
   std::string label;
+  std::string name{};  // the same at each task; empty: the label
   std::vector<size_t> runs{};
   SeedScores scores{};
   Estimate score{nan, nan, nan, 0};
-  std::string problem{};  // the options of its data that differ
+  size_t task = 0;
 };
+
+double value_of(const Metric& metric, const Score& score) {
+  if (metric.is_accuracy()) return score.accuracy;
+  return metric.name == "loss" ? score.loss : score.loss / std::numbers::ln2;
+}
 
 double seconds_of(const ReportedRun& run) {
   for (const Record& record : std::views::reverse(run.record.metrics))
@@ -125,14 +120,22 @@ class Comparison {
   explicit Comparison(const ReportInputs& inputs) : inputs_(inputs), runs_(inputs.runs) {}
 
   Board board() {
-    find_metric();
     find_differing();
     make_groups();
-    for (const Group& group : groups_) board_.variants.push_back(group.label);
+    find_tasks();
+    score_groups();
+    for (const Task& task : tasks_) board_.tasks.push_back(task.name);
+    for (const Group& group : groups_) {
+      board_.variants.push_back(group.label);
+      board_.names.push_back(group.name.empty() ? group.label : group.name);
+      board_.task_of.push_back(group.task);
+      board_.scores.push_back(group.scores);
+    }
     board_.variant_of.assign(runs_.size(), std::nullopt);
     for (size_t g = 0; g < groups_.size(); ++g)
       for (const size_t run : groups_[g].runs) board_.variant_of[run] = g;
     make_leaderboard();
+    make_matrix();
     add_charts();
     add_heuristics();
     make_runs();
@@ -142,18 +145,10 @@ class Comparison {
   }
 
  private:
-  bool compared(size_t run) const { return runs_[run].phase != "search"; }
-
-  void find_metric() {
-    bool any = false, bits = true;
-    for (const ReportedRun& run : runs_) {
-      metric_.test = metric_.test || run.test;
-      for (const Record& record : run.record.metrics) {
-        any = true;
-        bits = bits && record.bits_per_byte;
-      }
-    }
-    metric_.bits = any && bits;
+  /// Trials of a search are not, nor is a damaged cell, of which only that is known.
+  bool compared(size_t run) const {
+    return runs_[run].phase != "search" &&
+           (!runs_[run].options.empty() || runs_[run].status != "damaged");
   }
 
   void find_differing() {
@@ -176,6 +171,14 @@ class Comparison {
         return key == "model.max_length" || key == "model.vocabulary" || key == "model.classes" ||
                key == "model.per_token";
       });
+    // What a search chose for each variant is a column, but names no variant.
+    std::map<std::pair<std::string, std::string>, std::string> of_variant;
+    for (const ReportedRun& run : runs_)
+      for (const std::string& key : differing_)
+        if (!run.variant.empty() &&
+            of_variant.try_emplace({run.variant, key}, run.option(key)).first->second !=
+                run.option(key))
+          searched_.insert(key);
     // The variant's name first.
     std::stable_partition(differing_.begin(), differing_.end(),
                           [](const std::string& key) { return key == "attention.type"; });
@@ -192,12 +195,10 @@ class Comparison {
     return values.size() > 1;
   }
 
-  std::string key_of(const ReportedRun& run, std::string_view section = "") const {
-    std::string key = section.empty() ? run.variant + "\n" + attention_of(run) : "";
+  std::string key_of(const ReportedRun& run) const {
+    std::string key = run.variant + "\n" + attention_of(run);
     for (const std::string& option : differing_)
-      if (option.starts_with(section))
-        key +=
-            fmt::format("{}{}={}", key.empty() ? "" : "\n", short_name(option), run.option(option));
+      key += fmt::format("\n{}={}", short_name(option), run.option(option));
     return key;
   }
 
@@ -206,29 +207,72 @@ class Comparison {
     for (size_t i = 0; i < runs_.size(); ++i) {
       if (!compared(i)) continue;
       const auto [at, added] = by_key.try_emplace(key_of(runs_[i]), groups_.size());
-      if (added) {
+      if (added)
         groups_.push_back(
             {.label = runs_[i].variant.empty() ? attention_of(runs_[i]) : runs_[i].variant});
-        groups_.back().problem = key_of(runs_[i], "data.");
-        std::replace(groups_.back().problem.begin(), groups_.back().problem.end(), '\n', ' ');
-      }
       groups_[at->second].runs.push_back(i);
     }
     make_labels_unique();
-    for (Group& group : groups_) {
-      std::vector<double> values;
-      for (const size_t run : group.runs)
-        if (const auto value = score_of(runs_[run])) {
-          values.push_back(*value);
-          group.scores[runs_[run].seed] = *value;
+  }
+
+  /// The tasks in the order of their first runs, and names of variants that hold at each of them.
+  void find_tasks() {
+    std::vector<std::map<std::string, std::string>> rows(groups_.size());
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const ReportedRun& run = runs_[groups_[g].runs[0]];
+      rows[g]["attention.type"] = attention_of(run);
+      for (const std::string& key : differing_)
+        if (key != "attention.type" && !searched_.contains(key)) rows[g][key] = run.option(key);
+    }
+    const RowNames names = row_names(rows);
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      const auto found = std::ranges::find(tasks_, names.task[g], &Task::name);
+      groups_[g].task = static_cast<size_t>(found - tasks_.begin());
+      if (found == tasks_.end()) tasks_.push_back({names.task[g], {}});
+    }
+    if (tasks_.size() < 2) return;
+    std::set<std::pair<size_t, std::string>> taken;
+    for (size_t g = 0; g < groups_.size(); ++g)
+      if (taken.emplace(groups_[g].task, names.variant[g]).second)
+        groups_[g].name = names.variant[g];
+  }
+
+  /// The metric of each task, then the scores of its groups, and their order.
+  void score_groups() {
+    for (size_t t = 0; t < tasks_.size(); ++t) {
+      bool any = false, bits = true, loss = true;
+      Metric& metric = tasks_[t].metric;
+      for (const Group& group : groups_)
+        for (const size_t r : group.runs) {
+          if (group.task != t) continue;
+          const ReportedRun& run = runs_[r];
+          metric.test = metric.test || run.test;
+          loss = loss && run.metric == "loss";
+          for (const Record& record : run.record.metrics) {
+            any = true;
+            bits = bits && record.bits_per_byte;
+          }
         }
-      if (!values.empty())
-        group.score = metric_.bits ? estimate(values) : accuracy_of_seeds(values);
+      if (any && bits)
+        metric.name = "bits per byte";
+      else if (loss)
+        metric.name = "loss";
+    }
+    if (!tasks_.empty()) common_ = tasks_[0].metric;
+    for (const Task& task : tasks_) {
+      common_.test = common_.test || task.metric.test;
+      if (task.metric.name != common_.name) common_.name = "score";
+    }
+    for (Group& group : groups_) {
+      for (const size_t run : group.runs)
+        if (const auto value = score_of(group, runs_[run])) group.scores[runs_[run].seed] = *value;
+      if (!group.scores.empty())
+        group.score = mean_of(group.scores, metric_of(group).is_accuracy());
     }
     std::stable_sort(groups_.begin(), groups_.end(), [&](const Group& a, const Group& b) {
-      if (a.problem != b.problem) return a.problem < b.problem;
+      if (a.task != b.task) return a.task < b.task;
       if (std::isnan(a.score.mean) || std::isnan(b.score.mean)) return !std::isnan(a.score.mean);
-      return metric_.better(a.score.mean, b.score.mean);
+      return metric_of(a).better(a.score.mean, b.score.mean);
     });
   }
 
@@ -246,13 +290,15 @@ class Comparison {
     }
   }
 
-  const std::optional<Score>& scored(const ReportedRun& run) const {
-    return metric_.test ? run.test : run.validation;
+  const Metric& metric_of(const Group& group) const { return tasks_[group.task].metric; }
+
+  const std::optional<Score>& scored(const Group& group, const ReportedRun& run) const {
+    return metric_of(group).test ? run.test : run.validation;
   }
 
-  std::optional<double> score_of(const ReportedRun& run) const {
-    if (!scored(run) || failures.contains(run.status)) return std::nullopt;
-    const double value = metric_(*scored(run));
+  std::optional<double> score_of(const Group& group, const ReportedRun& run) const {
+    if (!scored(group, run) || failures.contains(run.status)) return std::nullopt;
+    const double value = value_of(metric_of(group), *scored(group, run));
     return std::isfinite(value) ? std::optional(value) : std::nullopt;
   }
 
@@ -296,28 +342,33 @@ class Comparison {
         state = summary->state_bytes;
       }
     const double validation = mean(group, [&](const ReportedRun& run) {
-      return run.validation ? metric_(*run.validation) : nan;
+      return run.validation ? value_of(metric_of(group), *run.validation) : nan;
     });
-    const double loss =
-        mean(group, [&](const ReportedRun& run) { return scored(run) ? scored(run)->loss : nan; });
+    const double loss = mean(group, [&](const ReportedRun& run) {
+      return scored(group, run) ? scored(group, run)->loss : nan;
+    });
     const double steps =
         mean(group, [](const ReportedRun& run) { return static_cast<double>(step_of(run)); });
-    add_row(table, {},
-            {{"variant", group.label},
-             {"score", known(group.score.mean), metric_.heading()},
-             {"low", known(group.score.low), "95 % from"},
-             {"high", known(group.score.high), "to"},
-             {"seeds", group.score.count},
-             options(runs_[group.runs[0]]),
-             !metric_.test ? RowField()
-                           : RowField("validation", known(validation),
-                                      std::string("validation ") + metric_.name()),
-             {"loss", known(loss), metric_.test ? "test loss" : "validation loss"},
-             {"parameters", positive(parameters)},
-             {"state_bytes", positive(state), "state (bytes)"},
-             {"steps", std::isnan(steps) ? Cell{} : Cell{int64_t{std::llround(steps)}}},
-             costs([&](auto of) { return mean(group, of); }),
-             {"status", status_of(group)}});
+    add_row(
+        table, {},
+        {{"variant", group.label},
+         {"score", known(group.score.mean), common_.heading()},
+         {"low", known(group.score.low), "95 % from"},
+         {"high", known(group.score.high), "to"},
+         {"seeds", group.score.count},
+         common_.name != "score" ? RowField()
+                                 : RowField("metric", metric_of(group).heading(), "score is"),
+         options(runs_[group.runs[0]]),
+         !common_.test ? RowField()
+                       : RowField("validation", known(validation), "validation " + common_.name),
+         common_.name == "loss"
+             ? RowField()
+             : RowField("loss", known(loss), common_.test ? "test loss" : "validation loss"),
+         {"parameters", positive(parameters)},
+         {"state_bytes", positive(state), "state (bytes)"},
+         {"steps", std::isnan(steps) ? Cell{} : Cell{int64_t{std::llround(steps)}}},
+         costs([&](auto of) { return mean(group, of); }),
+         {"status", status_of(group)}});
   }
 
   void make_leaderboard() {
@@ -326,13 +377,14 @@ class Comparison {
     table.title = "Leaderboard";
     for (const Group& group : groups_) add_variant(group, table);
     if (!groups_.empty() || runs_.empty()) return;
+    tasks_.emplace_back();
     add_variant({.label = "", .runs = {0}}, table);  // for the columns alone
     table.rows.clear();
   }
 
   /// Rows of the tables "heuristics" of analyses, with their columns predictor and accuracy.
   void add_heuristics() {
-    if (metric_.bits || groups_.empty()) return;
+    if (!common_.is_accuracy() || groups_.empty()) return;
     Table& board = board_.leaderboard;
     for (const auto& [path, results] : inputs_.results) {
       if (results.kind.find("heuristic") == std::string::npos) continue;
@@ -362,7 +414,7 @@ class Comparison {
 
   void add_charts() {
     Table& table = board_.leaderboard;
-    std::string title = metric_.heading();
+    std::string title = common_.heading();
     title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
     std::set<std::string> drawn;  // by the tables of a sweep
     for (const auto& [path, results] : inputs_.results)
@@ -400,13 +452,14 @@ class Comparison {
   }
 
   /// The scores of a run on a split.
-  RowField scores(const std::string& split, const std::optional<Score>& score) const {
+  RowField scores(const std::string& split, const Metric& metric,
+                  const std::optional<Score>& score) const {
     RowField out;
-    out.columns = {{split, split + " " + metric_.name()}, {split + "_loss", split + " loss"}};
+    out.columns = {{split, split + " " + common_.name}, {split + "_loss", split + " loss"}};
     out.cells.resize(2);
     if (!score) return out;
-    out.cells[0] = metric_(*score);
-    out.cells[1] = score->loss;
+    out.cells[0] = known(value_of(metric, *score));
+    out.cells[1] = known(score->loss);
     return out;
   }
 
@@ -435,6 +488,7 @@ class Comparison {
       const ReportedRun& run = runs_[index];
       const auto variant = board_.variant_of[index];
       const auto& summary = run.record.summary;
+      const Metric& metric = variant ? metric_of(groups_[*variant]) : common_;
       RowField made;
       for (const Origin& origin : different) {
         const std::string value = origin.of(run);
@@ -450,8 +504,8 @@ class Comparison {
            {"seed", run.seed},
            {"status", run.reason.empty() ? run.status : run.status + ": " + run.reason},
            {"step", positive(step_of(run))},
-           scores("validation", run.validation),
-           metric_.test ? scores("test", run.test) : RowField(),
+           scores("validation", metric, run.validation),
+           common_.test ? scores("test", metric, run.test) : RowField(),
            costs([&](auto of) { return of(run); }),
            {"threads", summary ? Cell{int64_t{summary->threads}} : Cell{}},
            {"checkpoint",
@@ -486,68 +540,49 @@ class Comparison {
     }
   }
 
-  static std::string number(double value) { return fmt::format("{:.3g}", value); }
-
-  static std::string interval(const Group& group) {
-    const Estimate& score = group.score;
-    if (score.count < 2) return " (1 seed)";
-    if (std::isnan(score.low))
-      return fmt::format(" ({})", without_interval(values_of(group.scores)));
-    return fmt::format(" (95 % interval {} to {}, {} seeds)", number(score.low), number(score.high),
-                       score.count);
-  }
-
-  /// Which of groups begin … end-1, of one problem, is best.
-  void summarise(size_t begin, size_t end) {
-    const Group& best = groups_[begin];
-    const std::string where = best.problem.empty() ? std::string() : " at " + best.problem;
-    size_t scored = begin;
-    while (scored < end && !std::isnan(groups_[scored].score.mean)) ++scored;
-    if (scored == begin) {
-      board_.summary.push_back("No run" + where + " has been evaluated yet.");
-      return;
-    }
-    const std::string reached =
-        fmt::format("{} of {}{}", metric_.heading(), number(best.score.mean), interval(best));
-    if (scored == begin + 1) {
-      board_.summary.push_back(fmt::format("{} reaches a {}{}.", best.label, reached, where));
-      return;
-    }
-    const Group& next = groups_[begin + 1];
-    std::string text = fmt::format("{} is the best of {} variants{}, with a {}, {} {} {}",
-                                   best.label, scored - begin, where, reached,
-                                   number(std::abs(best.score.mean - next.score.mean)),
-                                   metric_.bits ? "below" : "above", next.label);
-    const Estimate difference = (metric_.bits ? paired_by_seed(next.scores, best.scores, false)
-                                              : paired_by_seed(best.scores, next.scores, true))
-                                    .difference;
-    if (difference.count < 2) {
-      text += ". With one seed in common, chance is not excluded: train more seeds.";
-    } else if (std::isnan(difference.low)) {
-      text +=
-          ". So few seeds, of which some solve the task or which differ equally, give no "
-          "interval: train more seeds.";
-    } else {
-      text += fmt::format(" (95 % interval of the difference, seed by seed: {} to {}). {}",
-                          number(difference.low), number(difference.high),
-                          difference.low > 0 ? "The interval excludes 0."
-                                             : "The interval includes 0, so that their order may "
-                                               "be chance.");
-    }
-    board_.summary.push_back(text);
+  /// Tasks against variants, if there are several tasks.
+  void make_matrix() {
+    if (tasks_.size() < 2) return;
+    Table& table = board_.matrix;
+    table.name = "matrix";
+    table.title = "Tasks and variants";
+    for (const Group& group : groups_)
+      add_row(table, {},
+              {{"task", tasks_[group.task].name},
+               {"variant", group.name.empty() ? group.label : group.name},
+               {"metric", metric_of(group).heading()},
+               {"score", known(group.score.mean)},
+               {"low", known(group.score.low), "95 % from"},
+               {"high", known(group.score.high), "to"},
+               {"seeds", group.score.count}});
+    std::string title = common_.heading();
+    title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
+    table.charts.push_back({.title = title + " by task and variant",
+                            .x = "task",
+                            .y = "variant",
+                            .series = {"metric"},
+                            .low = "low",
+                            .high = "high",
+                            .colour = "score"});
   }
 
   void summarise() {
-    constexpr size_t most = 4;
-    size_t problems = 0;
-    for (size_t begin = 0; begin < groups_.size();) {
-      size_t end = begin;
-      while (end < groups_.size() && groups_[end].problem == groups_[begin].problem) ++end;
-      if (++problems <= most) summarise(begin, end);
-      begin = end;
+    constexpr size_t most = 12;
+    std::vector<Verdict> verdicts;
+    for (size_t t = 0; t < tasks_.size(); ++t) {
+      std::vector<Contender> contenders;
+      for (const Group& group : groups_)
+        if (group.task == t)
+          contenders.push_back({group.name.empty() ? group.label : group.name, group.scores});
+      verdicts.push_back(
+          verdict(tasks_[t].metric, contenders, tasks_.size() == 1 ? "" : " at " + tasks_[t].name));
     }
-    if (problems > most)
-      board_.summary.push_back(fmt::format("The leaderboard has {} more tasks.", problems - most));
+    if (tasks_.size() > 1) board_.summary.push_back(over_tasks(verdicts));
+    for (size_t t = 0; t < std::min(most, tasks_.size()); ++t)
+      board_.summary.push_back(verdicts[t].sentence);
+    if (tasks_.size() > most)
+      board_.summary.push_back(
+          fmt::format("The leaderboard has {} more tasks.", tasks_.size() - most));
     std::map<std::string, size_t> others;
     for (const ReportedRun& run : runs_)
       if (!ended.contains(run.status)) ++others[run.status];
@@ -560,8 +595,15 @@ class Comparison {
 
   const ReportInputs& inputs_;
   const std::vector<ReportedRun>& runs_;
-  Metric metric_;
+  struct Task {
+    std::string name;
+    Metric metric;
+  };
+
   std::vector<std::string> differing_;
+  std::set<std::string> searched_;  // of these, those that a search chose
+  std::vector<Task> tasks_;
+  Metric common_;  // that of all tasks; "score" where they differ
   std::vector<Group> groups_;
   Board board_;
 };

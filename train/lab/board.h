@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/seeds.h"
 #include "longhand/train/results/table.h"
 
 namespace longhand::train {
@@ -16,10 +17,15 @@ namespace longhand::train {
 struct Board {
   std::vector<std::string> variants;              // labels, best first
   std::vector<std::optional<size_t>> variant_of;  // by run; trials of a search have none
+  std::vector<std::string> names;                 // labels without the task; within a task, unique
+  std::vector<std::string> tasks;                 // combinations of options of the data
+  std::vector<size_t> task_of;                    // by variant
+  std::vector<SeedScores> scores;                 // by variant
   /// One row per variant, best first; then the rows of heuristics, whose "seeds" are not available.
   /// Columns: variant, the options that differ, seeds, score, low, high, loss, costs, status.
   Table leaderboard;
   Table runs;                                 // one row per run, by variant and seed
+  Table matrix;                               // a row per task and variant; of one task, empty
   std::vector<std::string> summary;           // sentences: which variant is best, and by how much
   std::map<std::string, std::string> shared;  // options that all runs have
   std::vector<std::map<std::string, std::string>> own;  // by variant: its other options
@@ -28,7 +34,8 @@ struct Board {
 
 /// The score of a run is the accuracy on the test split if any run has been evaluated on it, else on
 /// the validation split; for language models, bits per byte in place of the accuracy. Runs that
-/// diverged or failed have none. Intervals are those of estimate(), over seeds; those of an
+/// diverged or failed have none. Each task, which is a combination of options of the data, has a metric of
+/// its own. Intervals are those of estimate(), over seeds; those of an
 /// accuracy are cut to 0 … 1.
 Board compare(const ReportInputs& inputs);
 

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
@@ -17,37 +18,14 @@
 #include "longhand/data/file.h"
 #include "longhand/train/lab/assets.h"
 #include "longhand/train/lab/board.h"
-#include "longhand/train/lab/slopes.h"
+#include "longhand/train/lab/charts.h"
 #include "longhand/train/results/codec.h"
 
 namespace longhand::train {
 namespace {
 
 constexpr std::string_view title = "<title>Longhand report</title>";
-constexpr size_t curve_points = 12000;  // of all learning curves together
 constexpr size_t table_bytes = 600000;  // of all tables of results together
-
-constexpr std::string_view chart_licence = R"(The MIT License (MIT)
-
-Copyright (c) 2014-2022 Chart.js Contributors
-
-Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation files (the "Software"), to deal in the Software without restriction, including without limitation the rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the Software is furnished to do so, subject to the following conditions:
-
-The above copyright notice and this permission notice shall be included in all copies or substantial portions of the Software.
-
-THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.)";
-
-std::string escape(std::string_view text) {
-  constexpr std::pair<char, std::string_view> entities[] = {
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
-  std::string out;
-  for (const char c : text) {
-    const auto* const found =
-        std::ranges::find(entities, c, &std::pair<char, std::string_view>::first);
-    out += found == std::end(entities) ? std::string_view(&c, 1) : found->second;
-  }
-  return out;
-}
 
 /// Text whose lines do not end between a number and the sign for percent.
 std::string unbroken(std::string text) {
@@ -79,92 +57,12 @@ Json json(const Cell& cell) {
   return json_of(cell);
 }
 
-// ----------------------------------------------------------------------------------------------
-// Data for the script.
-
-/// Times of records that lack them, from speeds and from the duration of the run.
-std::vector<double> seconds_of(const ReportedRun& run) {
-  std::vector<double> recorded, estimated;
-  double time = 0;
-  int64_t step = 0;
-  for (const Record& record : run.record.metrics) {
-    if (record.seconds) recorded.push_back(*record.seconds);
-    if (record.split == "train") {
-      const double speed = record.tokens_per_second;
-      if (speed > 0) time += static_cast<double>(record.step - step) / speed;
-      step = record.step;
-    }
-    estimated.push_back(time);
-  }
-  if (recorded.size() == estimated.size()) return recorded;
-  const auto& summary = run.record.summary;
-  const bool known = time > 0 && summary && summary->seconds > 0;
-  for (double& each : estimated) each *= known ? summary->seconds / time : std::nan("");
-  return estimated;
-}
-
-/// The records of one split, at most one (the last) for each `width` steps.
-Json curve_of(const ReportedRun& run, const std::vector<double>& seconds, const char* split,
-              int64_t width) {
-  std::vector<size_t> kept;
-  const std::vector<Record>& metrics = run.record.metrics;
-  for (size_t i = 0; i < metrics.size(); ++i) {
-    if (metrics[i].split != split) continue;
-    if (kept.size() > 1 && metrics[kept.back()].step / width == metrics[i].step / width)
-      kept.back() = i;
-    else
-      kept.push_back(i);
-  }
-  Json out = {{"step", Json::array()},
-              {"seconds", Json::array()},
-              {"loss", Json::array()},
-              {"accuracy", Json::array()}};
-  for (const size_t i : kept) {
-    out["step"].push_back(metrics[i].step);
-    out["seconds"].push_back(number(seconds[i]));
-    out["loss"].push_back(number(metrics[i].loss));
-    out["accuracy"].push_back(number(metrics[i].accuracy));
-  }
-  return out;
-}
-
-/// The number of steps of which curves keep one record, so that all of them together are small.
-int64_t curve_width(const ReportInputs& inputs) {
-  int64_t last = 1;
-  size_t count = 0;
-  for (const ReportedRun& run : inputs.runs)
-    if (!run.record.metrics.empty()) {
-      last = std::max(last, run.record.metrics.back().step);
-      count += 2;
-    }
-  const auto points =
-      static_cast<int64_t>(std::clamp<size_t>(curve_points / std::max<size_t>(count, 1), 12, 300));
-  return (last + points - 1) / points;
-}
-
-Json curves(const ReportInputs& inputs, const Board& board) {
-  const int64_t width = curve_width(inputs);
-  Json out = Json::array();
-  for (size_t i = 0; i < inputs.runs.size(); ++i) {
-    const ReportedRun& run = inputs.runs[i];
-    if (!board.variant_of[i] || run.record.metrics.empty()) continue;
-    const std::vector<double> seconds = seconds_of(run);
-    out.push_back({{"variant", *board.variant_of[i]},
-                   {"seed", run.seed},
-                   {"status", run.status},
-                   {"name", run.record.name},
-                   {"train", curve_of(run, seconds, "train", width)},
-                   {"validation", curve_of(run, seconds, "validation", width)}});
-  }
-  return out;
-}
-
 /// A table by columns, with at most so many rows.
 Json json(const Table& table, size_t rows) {
   Json out = {{"name", table.name},
+              {"title", table.title},
               {"columns", json_of(table.columns)},
-              {"rows", table.rows.size()},
-              {"charts", json_of(table.charts)}};
+              {"rows", table.rows.size()}};
   for (size_t i = 0; i < table.columns.size(); ++i) {
     Json& values = out["columns"][i]["values"] = Json::array();
     for (size_t r = 0; r < std::min(rows, table.rows.size()); ++r)
@@ -173,8 +71,6 @@ Json json(const Table& table, size_t rows) {
         table.rows, [&](const auto& row) { return std::holds_alternative<double>(row[i]); });
     if (integers) out["columns"][i]["digits"] = 16;  // all that they have
   }
-  for (size_t i = 0; i < table.charts.size(); ++i)
-    out["charts"][i]["facts"] = slopes(table, table.charts[i]);
   if (!table.marked.empty()) out["marked"] = table.marked;
   return out;
 }
@@ -203,7 +99,7 @@ size_t rows_per_table(const ReportInputs& inputs) {
 // ----------------------------------------------------------------------------------------------
 // HTML.
 
-/// A script element's contents cannot hold its end tag; Chart.js and page.js have none.
+/// A script element's contents cannot hold its end tag; page.js has none.
 std::string script(std::string_view text, const std::string& nonce) {
   return "<script nonce=\"" + nonce + "\">" + std::string(text) + "</script>\n";
 }
@@ -211,11 +107,15 @@ std::string script(std::string_view text, const std::string& nonce) {
 class Page {
  public:
   explicit Page(const ReportInputs& inputs)
-      : inputs_(inputs), board_(compare(inputs)), rows_(rows_per_table(inputs)) {}
+      : inputs_(inputs),
+        board_(compare(inputs)),
+        figures_(figures_of(inputs, board_)),
+        rows_(rows_per_table(inputs)) {}
 
   std::string html() {
     std::string body = header();
-    if (!inputs_.runs.empty()) body += leaderboard() + learning_curves();
+    if (!inputs_.runs.empty()) body += leaderboard();
+    if (!figures_.curves.empty()) body += learning_curves();
     for (size_t i = 0; i < inputs_.results.size(); ++i) body += results(i);
     if (!inputs_.runs.empty()) body += runs();
     body = printable(body + footer());
@@ -234,7 +134,7 @@ class Page {
         std::string(title) + "\n<style>" + std::string(page_css()) + "</style></head>\n<body>\n" +
         body;
     out += "<script type=\"application/json\" id=\"data\">" + json + "</script>\n";
-    out += script(chart_js(), nonce) + script(page_js(), nonce);
+    out += script(page_js(), nonce);
     return out + "</body></html>\n";
   }
 
@@ -242,28 +142,88 @@ class Page {
   /// Adds a table to the data of the script, with at most so many rows, and returns its index.
   size_t add(const Table& table, size_t rows) {
     data_["tables"].push_back(json(table, rows));
-    data_["tables"].back()["title"] = table.title;
     return data_["tables"].size() - 1;
   }
 
-  /// Adds a table of results and returns where its charts and itself appear.
-  std::string placed(const Table& table, const std::string& source, bool open) {
-    const size_t index = add(table, rows_);
+  /// A picture and what is said of it; the script adds its buttons and the table of its numbers.
+  std::string figure(const Figure& figure, size_t table, size_t rows) {
+    const std::string name = unique_name(figure.title, ids_);
+    std::vector<std::string> facts;
+    std::string pictures;
+    for (size_t i = 0; i < figure.plots.size(); ++i) {
+      const auto canvas = svg_canvas({});
+      facts.insert(facts.end(), figure.plots[i].facts.begin(), figure.plots[i].facts.end());
+      const std::string picture = draw(figure.plots[i], *canvas, &facts);
+      const std::string view = figure.views.empty() ? "" : " data-view=\"" + figure.views[i] + '"';
+      pictures +=
+          fmt::format("<div class=\"picture\" role=\"img\" aria-label=\"{}\"{}{}>{}</div>\n",
+                      escape_markup(figure.plots[i].title), view, i > 0 ? " hidden" : "", picture);
+    }
+    const bool own = !figure.numbers.rows.empty();
+    Json numbers = {{"table", own ? add(figure.numbers, figure.numbers.rows.size()) : table}};
+    if (!figure.columns.empty()) numbers["columns"] = figure.columns;
+    for (const size_t row : figure.rows)
+      if (row < rows) numbers["rows"].push_back(row);
+    data_["numbers"].push_back(std::move(numbers));
+    const bool wide = figure.plots[0].kind == Plot::Kind::timeline ||
+                      (!figure.plots[0].maps.empty() && figure.plots[0].maps[0].width > 8);
     std::string out = fmt::format(
-        "<div class=\"charts\" data-charts=\"{}\"></div>\n<div data-table=\"{}\"{}></div>\n", index,
-        index, open && table.charts.empty() ? " data-open" : "");
+        "<figure id=\"{0}\"{1} data-numbers=\"{2}\"><figcaption><a href=\"#{0}\">{3}</a>"
+        "</figcaption>\n{4}",
+        name, wide ? " class=\"wide\"" : "", data_["numbers"].size() - 1,
+        escape_markup(figure.title), pictures);
+    std::ranges::sort(facts);
+    facts.erase(std::unique(facts.begin(), facts.end()), facts.end());
+    if (!facts.empty())
+      out += fmt::format("<p class=\"facts\">{}</p>\n",
+                         escape_markup(fmt::format("{}", fmt::join(facts, " "))));
+    return out + "</figure>\n";
+  }
+
+  /// Figures side by side; many panels of one chart are closed at first.
+  std::string figures(const std::vector<Figure>& all, size_t table, size_t rows) {
+    constexpr size_t most = 6;
+    std::string open, closed;
+    for (size_t begin = 0; begin < all.size();) {
+      size_t end = begin;
+      while (end < all.size() && all[end].chart == all[begin].chart) ++end;
+      std::string drawn;
+      for (size_t i = begin; i < end; ++i) drawn += figure(all[i], table, rows);
+      if (end - begin <= most)
+        open += drawn;
+      else
+        closed += fmt::format(
+            "<details class=\"panels\"><summary>{}: {} charts</summary>\n<div class=\"charts\">\n{}"
+            "</div></details>\n",
+            escape_markup(all[begin].chart), end - begin, drawn);
+      begin = end;
+    }
+    return open.empty() ? closed
+                        : fmt::format("<div class=\"charts\">\n{}</div>\n{}", open, closed);
+  }
+
+  /// Adds a table of results and returns where its charts and itself appear.
+  std::string placed(const Table& table, const std::vector<Figure>& drawn,
+                     const std::string& source, bool open) {
+    const size_t index = add(table, rows_);
+    std::string out =
+        figures(drawn, index, rows_) + fmt::format("<div data-table=\"{}\"{}></div>\n", index,
+                                                   open && drawn.empty() ? " data-open" : "");
+    if (!table.charts.empty() && table.rows.empty())
+      out += "<p class=\"note\">There are no values.</p>\n";
     if (!table.marked.empty())
-      out += fmt::format("<p class=\"note\">* {}</p>\n", escape(table.mark));
+      out += fmt::format("<p class=\"note\">* {}</p>\n", escape_markup(table.mark));
     if (table.rows.size() > rows_)
       out += fmt::format("<p class=\"note\">The first {} of {} rows; all are in {}.</p>\n", rows_,
-                         table.rows.size(), escape(source));
+                         table.rows.size(), escape_markup(source));
     return out;
   }
 
   std::string header() {
     data_ = {{"variants", board_.variants},
-             {"curves", curves(inputs_, board_)},
-             {"tables", Json::array()}};
+             {"hues", figures_.hues},
+             {"tables", Json::array()},
+             {"numbers", Json::array()}};
     std::string out = "<header><p class=\"mark\">Longhand report</p>\n";
     std::vector<std::string> sentences = board_.summary;
     if (inputs_.runs.empty())
@@ -273,49 +233,82 @@ class Page {
       sentences.push_back(inputs_.results[0].results.title);
     for (size_t i = 0; i < sentences.size(); ++i)
       out += fmt::format(fmt::runtime(i == 0 ? "<h1>{}</h1>\n" : "<p class=\"lead\">{}</p>\n"),
-                         unbroken(escape(sentences[i])));
+                         unbroken(escape_markup(sentences[i])));
     out += "<nav aria-label=\"Sections\">";
-    if (!inputs_.runs.empty())
-      out += "<a href=\"#leaderboard\">Leaderboard</a><a href=\"#curves\">Learning curves</a>";
+    if (!inputs_.runs.empty()) out += "<a href=\"#leaderboard\">Leaderboard</a>";
+    if (!figures_.curves.empty()) out += "<a href=\"#curves\">Learning curves</a>";
     for (size_t i = 0; i < inputs_.results.size(); ++i)
       out += fmt::format("<a href=\"#results-{}\">{}</a>", i,
-                         escape(inputs_.results[i].results.title));
+                         escape_markup(inputs_.results[i].results.title));
     if (!inputs_.runs.empty()) out += "<a href=\"#runs\">Runs</a>";
     return out +
-           "</nav>\n<noscript><p class=\"note\">Tables and charts need JavaScript.</p></noscript>"
+           "</nav>\n<noscript><p class=\"note\">Tables need JavaScript.</p></noscript>"
            "</header>\n<main>\n";
   }
 
+  /// A long table is closed at first.
+  static std::string folded(const std::string& table, size_t rows, const char* what) {
+    constexpr size_t most = 60;
+    if (rows <= most) return table;
+    return fmt::format("<details class=\"panels\"><summary>{} {}</summary>{}</details>\n", rows,
+                       what, table);
+  }
+
   std::string leaderboard() {
-    return fmt::format(
-        "<section id=\"leaderboard\"><h2>Leaderboard</h2>\n<div data-whole=\"{0}\"></div>\n"
-        "<p class=\"note\">Means over seeds of the runs that did not fail, with 95 % intervals "
-        "(Student’s t) of the mean. The dot is the mean, the line its interval. Click a heading to "
-        "sort.</p>\n<div class=\"charts\" data-charts=\"{0}\"></div>\n</section>\n",
-        add(board_.leaderboard, board_.leaderboard.rows.size()));
+    const size_t rows = board_.leaderboard.rows.size();
+    const size_t index = add(board_.leaderboard, rows);
+    std::string out = "<section id=\"leaderboard\">";
+    if (!figures_.matrix.empty()) {
+      const size_t matrix = add(board_.matrix, board_.matrix.rows.size());
+      out += "<h2>Tasks and variants</h2>\n";
+      out += figures(figures_.matrix, matrix, board_.matrix.rows.size());
+    }
+    const std::string table = fmt::format("<div data-whole=\"{}\"></div>\n", index);
+    out += "<h2>Leaderboard</h2>\n";
+    out += folded(table, rows, "variants");
+    return out +
+           "<p class=\"note\">Means over seeds of the runs that did not fail, with 95 % intervals "
+           "(Student’s t) of the mean. The dot is the mean, the line its interval. Click a heading "
+           "to sort.</p>\n" +
+           figures(figures_.leaderboard, index, rows) + "</section>\n";
   }
 
   std::string learning_curves() {
-    const int64_t width = curve_width(inputs_);
     const std::string thinned =
-        width > 1 ? fmt::format(" Of each {} steps, curves show the last record.", width) : "";
-    return "<section id=\"curves\"><h2>Learning curves</h2>\n<div id=\"curve-charts\"></div>\n"
+        figures_.curve_steps > 1
+            ? fmt::format(" Of each {} steps, curves show the last record.", figures_.curve_steps)
+            : "";
+    return "<section id=\"curves\"><h2>Learning curves</h2>\n<div id=\"views\"></div>\n" +
+           figures(figures_.curves, 0, 0) +
            "<p class=\"note\">Lines are means over seeds, bands reach from the lowest to the "
-           "highest. A run that ended keeps its last value." +
+           "highest. A run that ended keeps its last value; one that failed is a dotted line of "
+           "its "
+           "own." +
            thinned + "</p></section>\n";
+  }
+
+  /// What results say of themselves. The best variant of a sweep is in the headline, which knows ties and tasks.
+  std::string summary_of(const Results& results) const {
+    if (inputs_.runs.empty() || !results.summary.starts_with("Best of ")) return results.summary;
+    const size_t end = results.summary.find(". ");
+    return end == std::string::npos ? "" : results.summary.substr(end + 2);
   }
 
   std::string results(size_t i) {
     const auto& [path, results] = inputs_.results[i];
-    std::string out = fmt::format("<section id=\"results-{}\"><h2>{}</h2>\n", i,
-                                  escape(results.title.empty() ? results.kind : results.title));
-    if (!results.summary.empty())
-      out += fmt::format("<p class=\"lead\">{}</p>\n", escape(results.summary));
-    for (const Table& table : results.tables) {
-      out += fmt::format("<h3>{}</h3>\n", escape(table.title));
-      if (!table.note.empty()) out += fmt::format("<p class=\"note\">{}</p>\n", escape(table.note));
+    std::string out =
+        fmt::format("<section id=\"results-{}\"><h2>{}</h2>\n", i,
+                    escape_markup(results.title.empty() ? results.kind : results.title));
+    if (const std::string summary = summary_of(results); !summary.empty())
+      out += fmt::format("<p class=\"lead\">{}</p>\n", escape_markup(summary));
+    for (size_t t = 0; t < results.tables.size(); ++t) {
+      const Table& table = results.tables[t];
+      out += fmt::format("<h3>{}</h3>\n", escape_markup(table.title));
+      if (!table.note.empty())
+        out += fmt::format("<p class=\"note\">{}</p>\n", escape_markup(table.note));
       // The cells of a sweep are the runs below.
-      out += placed(table, path, results.kind != "ablate" || table.name != "cells");
+      out += placed(table, figures_.results[i][t], path,
+                    results.kind != "ablate" || table.name != "cells");
     }
     out += "<dl class=\"provenance\">";
     for (const auto& [name, value] : {std::pair{"command", results.command},
@@ -324,41 +317,42 @@ class Page {
                                       {"Longhand", results.version},
                                       {"file", path}})
       if (!value.empty())
-        out += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, escape(value));
+        out += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, escape_markup(value));
     return out + "</dl></section>\n";
   }
 
   std::string runs() {
+    const size_t rows = board_.runs.rows.size();
     std::string out =
-        fmt::format("<section id=\"runs\"><h2>Runs</h2>\n<div data-whole=\"{}\"></div>\n",
-                    add(board_.runs, board_.runs.rows.size()));
+        fmt::format("<section id=\"runs\"><h2>Runs</h2>\n{}",
+                    folded(fmt::format("<div data-whole=\"{}\"></div>\n", add(board_.runs, rows)),
+                           rows, "runs"));
     if (!board_.provenance.empty())
       out += fmt::format("<p class=\"note\">Of all runs: {}.</p>\n",
-                         escape(fmt::format("{}", fmt::join(board_.provenance, "; "))));
+                         escape_markup(fmt::format("{}", fmt::join(board_.provenance, "; "))));
     if (!board_.shared.empty())
       out += fmt::format(
           "<details><summary>The configuration that all runs share</summary>"
           "<pre>{}</pre></details>\n",
-          escape(toml_of_options(board_.shared)));
+          escape_markup(toml_of_options(board_.shared)));
     for (size_t i = 0; i < board_.variants.size(); ++i)
       if (!board_.own[i].empty())
         out += fmt::format(
             "<details><summary>Further options of {}</summary><pre>{}</pre></details>\n",
-            escape(board_.variants[i]), escape(toml_of_options(board_.own[i])));
+            escape_markup(board_.variants[i]), escape_markup(toml_of_options(board_.own[i])));
     return out + "</section>\n";
   }
 
   std::string footer() const {
-    return fmt::format(
-        "</main>\n<footer><p>Written by Longhand {} on {}. Charts are drawn by Chart.js, which is "
-        "part of this page.</p><details><summary>Licence of Chart.js</summary><pre "
-        "class=\"licence\">{}</pre></details></footer>\n",
-        version(), utc_now(), escape(chart_licence));
+    return fmt::format("</main>\n<footer><p>Written by Longhand {} on {}.</p></footer>\n",
+                       version(), utc_now());
   }
 
   const ReportInputs& inputs_;
   Board board_;
-  size_t rows_;  // of a table of results
+  Figures figures_;
+  size_t rows_;                        // of a table of results
+  std::map<std::string, size_t> ids_;  // of figures, and how often each was asked for
   Json data_;
 };
 
@@ -376,6 +370,8 @@ bool may_replace(const std::filesystem::path& file, ReportFormat format) {
       return begin.starts_with("<!doctype html>\n") && begin.find(title) != std::string::npos;
     case ReportFormat::csv:  // the first columns of Board::runs
       return begin.starts_with("run,variant,");
+    case ReportFormat::figure:
+      return begin.find("Longhand figure") != std::string::npos;
     case ReportFormat::json:
       return begin.starts_with("{\n \"kind\": \"report\",");
   }

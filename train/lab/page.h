@@ -10,15 +10,15 @@
 namespace longhand::train {
 
 /// Returns a page with a summary, a leaderboard, learning curves, every chart and table of results,
-/// and the provenance of every run. It needs no other file and no network; its scripts draw the
-/// tables and charts. With thousands of records, curves and tables are thinned, so that the page stays below
-/// 1.5 MB for up to some hundred runs.
+/// and the provenance of every run. It needs no other file and no network; its script makes
+/// the tables. With thousands of records, curves and tables are thinned, so that the page stays below 2 MB for up
+/// to some thousand runs.
 std::string html_report(const ReportInputs& inputs);
 
 /// The same for paths: see read_inputs().
 std::string html_report(const std::vector<std::filesystem::path>& paths);
 
-enum class ReportFormat { html, csv, json };
+enum class ReportFormat { html, csv, json, figure };
 
 /// Whether a report may be written there: nothing exists, or an empty file, or a report of this format.
 bool may_replace(const std::filesystem::path& file, ReportFormat format = ReportFormat::html);

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config/config.h"
+#include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/manifest.h"
 #include "longhand/train/results/codec.h"
 
@@ -136,12 +138,114 @@ ReportedRun read_cell_of(const Manifest& manifest, const fs::path& path) {
   return run;
 }
 
+const Table* table_of(const Results& results, const char* name) {
+  const auto found = std::ranges::find(results.tables, name, &Table::name);
+  return results.kind == "ablate" && found != results.tables.end() ? &*found : nullptr;
+}
+
+/// What a sweep compares by; empty for other results.
+std::string metric_of(const Results& results) {
+  const Table* const variants = table_of(results, "variants");
+  for (const char* const name : {"accuracy", "loss"})
+    if (variants && variants->find(name)) return name;
+  return "";
+}
+
+/// The cells of a sweep as its results list them, for want of their directories.
+class CellsOf {
+ public:
+  explicit CellsOf(const Results& results)
+      : metric_(metric_of(results)),
+        cells_(table_of(results, "cells")),
+        variants_(table_of(results, "variants")) {}
+
+  std::vector<ReportedRun> runs() const {
+    std::vector<ReportedRun> out;
+    if (!cells_ || metric_.empty()) return out;
+    for (const auto& row : cells_->rows) out.push_back(run_of(row));
+    return out;
+  }
+
+ private:
+  using Row = std::vector<Cell>;
+
+  static const Cell* find(const Table& table, const Row& row, const char* name) {
+    const auto at = table.find(name);
+    return at ? &row[*at] : nullptr;
+  }
+  std::string text(const Row& row, const char* name) const {
+    const Cell* const cell = find(*cells_, row, name);
+    const auto* const text = cell ? std::get_if<std::string>(cell) : nullptr;
+    return text ? *text : "";
+  }
+  std::optional<double> number(const Row& row, const char* name) const {
+    const Cell* const cell = find(*cells_, row, name);
+    return cell ? longhand::train::number_in(*cell) : std::nullopt;
+  }
+  int64_t integer(const Row& row, const char* name) const {
+    return static_cast<int64_t>(number(row, name).value_or(0));
+  }
+  std::optional<Score> score(const Row& row, const std::string& split) const {
+    const auto loss = number(row, (split + "_loss").c_str());
+    const auto accuracy = number(row, (split + "_accuracy").c_str());
+    if (!loss && !accuracy) return std::nullopt;
+    return Score{loss.value_or(std::nan("")), accuracy.value_or(std::nan(""))};
+  }
+
+  ReportedRun run_of(const Row& row) const {
+    ReportedRun run;
+    run.record.name = text(row, "cell");
+    run.variant = text(row, "variant");
+    run.phase = text(row, "phase");
+    run.status = text(row, "status");
+    run.reason = text(row, "reason");
+    run.seed = integer(row, "seed");
+    run.metric = metric_;
+    run.validation = score(row, "validation");
+    run.test = score(row, "test");
+    for (size_t i = 0; i < row.size(); ++i) {
+      const Column& column = cells_->columns[i];
+      if (column.name == column.heading || column.name != column_name(column.heading)) continue;
+      if (const auto* const whole = std::get_if<int64_t>(&row[i]))
+        run.options[column.heading] = *whole;
+      if (const auto* const real = std::get_if<double>(&row[i]))
+        run.options[column.heading] = *real;
+      if (const auto* const word = std::get_if<std::string>(&row[i]))
+        run.options[column.heading] = *word;
+    }
+    Summary summary;
+    summary.status = run.status;
+    summary.step = integer(row, "step");
+    summary.parameters = integer(row, "parameters");
+    summary.seconds = number(row, "seconds").value_or(0);
+    summary.peak_memory =
+        static_cast<int64_t>(number(row, "peak_memory_mib").value_or(0) * (1 << 20));
+    for (const Row& variant : variants_->rows)
+      if (const Cell* const label = find(*variants_, variant, "variant");
+          label && *label == Cell(run.variant))
+        if (const Cell* const state = find(*variants_, variant, "state_bytes"))
+          summary.state_bytes =
+              static_cast<int64_t>(longhand::train::number_in(*state).value_or(0));
+    run.record.summary = summary;
+    return run;
+  }
+
+  std::string metric_;
+  const Table* cells_;
+  const Table* variants_;
+};
+
 /// Reads paths, each file and directory once however it is named.
 class Reader {
  public:
   void read(const fs::path& path) {
     check<ConfigError>(fs::exists(path), path.string(), " does not exist");
-    if (!fs::is_directory(path)) return read_file(path);
+    if (!fs::is_directory(path)) {
+      if (read_file(path))
+        for (ReportedRun& run : CellsOf(inputs.results.back().results).runs())
+          inputs.runs.push_back(std::move(run));
+      return;
+    }
     if (read_folder(path)) return;
     bool any = false;
     for (const fs::path& folder : folders_in(path)) any = read_folder(folder) || any;
@@ -157,10 +261,12 @@ class Reader {
  private:
   bool is_new(const fs::path& path) { return seen_.insert(fs::canonical(path)).second; }
 
-  void read_file(const fs::path& path) {
-    if (is_new(path))
-      inputs.results.push_back(
-          {path.string(), results_of_json(data::read_text_file(path), path.string())});
+  /// Whether it was not read before.
+  bool read_file(const fs::path& path) {
+    if (!is_new(path)) return false;
+    inputs.results.push_back(
+        {path.string(), results_of_json(data::read_text_file(path), path.string())});
+    return true;
   }
 
   /// Reads the JSON files of a folder that hold results; whether there are any.
@@ -183,10 +289,13 @@ class Reader {
     if (is_sweep(path)) {
       const Manifest manifest = read_manifest(path);
       const auto own = cells_of(path);
+      const auto first = std::ssize(inputs.runs);
       for (const fs::path& cell : folders_in(path / "cells"))
         if ((!own || own->contains(cell.filename().string())) && is_new(cell))
           inputs.runs.push_back(read_cell_of(manifest, cell));
-      if (fs::exists(path / "results.json")) read_file(path / "results.json");
+      if (fs::exists(path / "results.json") && read_file(path / "results.json"))
+        for (ReportedRun& run : std::span(inputs.runs).subspan(first))
+          run.metric = metric_of(inputs.results.back().results);
       return true;
     }
     if (!is_run(path)) return false;

@@ -25,6 +25,7 @@ struct ReportedRun {
   std::string status{};                          // Summary::status, a cell's status, or "running"
   std::string reason{};                          // of a failure
   int64_t seed = 0;
+  std::string metric{};               // of its sweep, if known: "accuracy" or "loss"
   std::optional<Score> test{};        // test.json: the output of evaluate --json
   std::optional<Score> validation{};  // of the best checkpoint, else the last record
   std::string checkpoint{};           // "best.h5" or "last.h5"; empty: none

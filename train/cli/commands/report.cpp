@@ -1,8 +1,10 @@
-// longhand report: shows runs, sweeps and analyses in one HTML file, or as tables, CSV or JSON.
+// longhand report: shows runs, sweeps and analyses in one HTML file, writes its charts as files, or prints
+// tables, CSV or JSON.
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/lab/board.h"
+#include "longhand/train/lab/charts.h"
 #include "longhand/train/lab/page.h"
 #include "longhand/train/lab/paired.h"
 
@@ -13,12 +15,44 @@ struct Arguments : Common {  // out, if empty: report.html, or stdout
   std::vector<std::string> paths;
   std::string baseline;  // one of them
   bool csv = false;
+  std::string figures;  // a folder; empty: none are written
+  double width = 85;    // of figures, in mm
+  double font_size = 8;
+  bool serif = false;
 };
 
 train::ReportFormat format_of(const Arguments& arguments) {
   return arguments.csv    ? train::ReportFormat::csv
          : arguments.json ? train::ReportFormat::json
                           : train::ReportFormat::html;
+}
+
+/// Writes all charts to a folder.
+int write_figures(const Arguments& arguments, const train::ReportInputs& inputs) {
+  constexpr double points_per_mm = 72 / 25.4;
+  check<ConfigError>(arguments.width >= 40 && arguments.width <= 1000, "--figure-width ",
+                     arguments.width, ": expected 40 to 1000 mm");
+  check<ConfigError>(arguments.font_size >= 4 && arguments.font_size <= 40, "--font-size ",
+                     arguments.font_size, ": expected 4 to 40 points");
+  const auto files = train::figure_files(
+      inputs, {arguments.width * points_per_mm, arguments.font_size, arguments.serif});
+  check<ConfigError>(!files.empty(), "--figures: there is no chart in these paths");
+  const fs::path folder = arguments.figures;
+  for (const auto& file : files)
+    for (const char* const suffix : {".svg", ".pdf"}) {
+      const fs::path path = folder / (file.name + suffix);
+      check<ConfigError>(train::may_replace(path, train::ReportFormat::figure), path.string(),
+                         ": the file exists and is not a figure of Longhand; name another folder "
+                         "with --figures");
+    }
+  fs::create_directories(folder);
+  for (const auto& file : files) {
+    data::write_file_durably(folder / (file.name + ".svg"), file.svg);
+    data::write_file_durably(folder / (file.name + ".pdf"), file.pdf);
+  }
+  print_stdout_if_possible("{}: {} charts, each as SVG and PDF\n", fs::absolute(folder).string(),
+                           files.size());
+  return success;
 }
 
 /// Adds the comparisons of all other sweeps with --baseline before the results; how many.
@@ -47,6 +81,7 @@ int report(const Arguments& arguments) {
                      "replace it with -o report.html --force");
   train::ReportInputs inputs = train::read_inputs({arguments.paths.begin(), arguments.paths.end()});
   const size_t comparisons = add_comparisons(arguments, inputs);
+  if (!arguments.figures.empty()) return write_figures(arguments, inputs);
   if (is_page) {
     data::write_file_durably(out, train::html_report(inputs));
     print_stdout_if_possible("{}\n", fs::absolute(out).string());
@@ -84,7 +119,11 @@ void add_report(Command& program) {
   c.out(a->out, [a = a](const auto& file) { return train::may_replace(file, format_of(*a)); });
   const Argument json = c.flag("--json", a->json);
   const Argument csv = c.flag("--csv", a->csv).excludes(json);
-  c.common(*a, "table").excludes(json).excludes(csv);
+  const Argument table = c.common(*a, "table").excludes(json).excludes(csv);
+  c.add("--figures", a->figures).excludes(json).excludes(csv).excludes(table);
+  c.add("--figure-width", a->width);
+  c.add("--font-size", a->font_size);
+  c.flag("--serif", a->serif);
 }
 
 }  // namespace longhand::cli

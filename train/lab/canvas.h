@@ -1,0 +1,79 @@
+// Canvas: what charts are drawn on, written as SVG or as PDF. Lengths are in points, from the upper left corner.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace longhand::train {
+
+struct Point {
+  double x = 0, y = 0;
+};
+using Line = std::vector<Point>;
+struct Rect {
+  double x = 0, y = 0, width = 0, height = 0;
+};
+
+/// How lines and areas are painted. Colours are "#rrggbb"; empty: not painted.
+struct Pen {
+  std::string stroke{}, fill{};
+  double width = 1;
+  std::vector<double> dash{};
+  double opacity = 1;
+};
+
+struct TextStyle {
+  std::string colour;
+  double anchor = 0;     // of the point within the text: 0 its begin, 0.5 its middle, 1 its end
+  double size = 1;       // of the font size of the canvas
+  bool upright = false;  // turned to read from below
+  std::string raised{};  // after the text, as an exponent
+};
+
+/// Size and font of figures.
+struct FigureFormat {
+  double width = 440;  // the height follows from what is drawn
+  double font_size = 11;
+  bool serif = false;
+};
+
+class Canvas {
+ public:
+  explicit Canvas(const FigureFormat& figure) : format(figure) {}
+  virtual ~Canvas() = default;
+  Canvas(const Canvas&) = delete;
+  Canvas& operator=(const Canvas&) = delete;
+
+  /// Several lines, or polygons if closed, painted alike. A line of two equal points is a dot as wide as the pen.
+  virtual void lines(const std::vector<Line>& lines, const Pen& pen, bool closed = false) = 0;
+  /// `at` is on the baseline.
+  virtual void text(Point at, std::string_view text, const TextStyle& style) = 0;
+  /// Rows of pixels, 3 bytes each, without smoothing.
+  virtual void image(const Rect& place, int64_t columns, int64_t rows,
+                     const std::vector<uint8_t>& rgb) = 0;
+  /// Shows nothing outside of a rectangle until unclip().
+  virtual void clip(const Rect& shown) = 0;
+  virtual void unclip() = 0;
+  /// What follows until close() belongs together: a class for the style sheet and a description that a reader of
+  /// the page sees on pointing at it. A PDF has neither.
+  virtual void open(std::string_view attributes, std::string_view title) = 0;
+  virtual void close() = 0;
+  /// The file, of this height.
+  virtual std::string finish(double height) = 0;
+
+  /// The width of text, of which Helvetica or Times would have.
+  double width_of(std::string_view text, double size = 1) const;
+
+  const FigureFormat format;
+};
+
+std::unique_ptr<Canvas> svg_canvas(const FigureFormat& format);
+std::unique_ptr<Canvas> pdf_canvas(const FigureFormat& format);
+
+/// Text in which no character has a meaning in HTML or SVG.
+std::string escape_markup(std::string_view text);
+
+}  // namespace longhand::train

@@ -1,0 +1,926 @@
+#include "longhand/train/lab/charts.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <span>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/headline.h"
+#include "longhand/train/lab/slopes.h"
+
+namespace longhand::train {
+namespace {
+
+using Rows = std::vector<size_t>;
+
+std::string capital(std::string text) {
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+double value_at(const Table& table, size_t row, std::optional<size_t> column) {
+  return column ? number_in(table.rows[row][*column]).value_or(std::nan("")) : std::nan("");
+}
+std::optional<size_t> find(const Table& table, const std::string& name) {
+  return name.empty() ? std::nullopt : table.find(name);
+}
+/// The text of a cell; empty if it is not available.
+std::string text_at(const Table& table, size_t row, size_t column) {
+  const Cell& cell = table.rows[row][column];
+  return std::holds_alternative<std::monostate>(cell) ? "" : to_text(cell);
+}
+bool is_text(const Table& table, size_t column) {
+  return std::ranges::any_of(table.rows, [&](const auto& row) {
+    return std::holds_alternative<std::string>(row[column]);
+  });
+}
+bool varies(const Table& table, const Rows& rows, size_t column) {
+  return std::ranges::any_of(
+      rows, [&](size_t r) { return table.rows[r][column] != table.rows[rows[0]][column]; });
+}
+
+/// Whether a column holds an option: "data.count", as data_count.
+bool is_key(const Column& column) {
+  return column.name != column.heading && column.heading.find('.') != std::string::npos &&
+         column.name == column_name(column.heading);
+}
+
+/// The column of the names that share a colour.
+std::optional<size_t> family_column(const Table& table) {
+  Rows all(table.rows.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  for (const char* const name : {"attention_type", "attention", "variant"})
+    if (const auto at = table.find(name);
+        at && !all.empty() && is_text(table, *at) &&
+        (varies(table, all, *at) || name == std::string_view("variant")))
+      return at;
+  return std::nullopt;
+}
+
+bool is_theory(const std::string& label) {
+  for (const char* const word :
+       {"theor", "Theor", "floor", "bound", "closed form", "expected", "predict"})
+    if (label.find(word) != std::string::npos) return true;
+  return false;
+}
+
+/// The rows by a name, in the order of their first rows.
+std::vector<std::pair<std::string, Rows>> grouped(const Rows& rows,
+                                                  const std::vector<std::string>& names) {
+  std::vector<std::pair<std::string, Rows>> out;
+  for (const size_t r : rows) {
+    auto found = std::ranges::find(out, names[r], &std::pair<std::string, Rows>::first);
+    if (found == out.end()) found = out.insert(out.end(), {names[r], {}});
+    found->second.push_back(r);
+  }
+  return out;
+}
+
+class TableCharts {
+ public:
+  TableCharts(const Table& table, const Chart& chart, const ChartContext& context)
+      : table_(table),
+        chart_(chart),
+        context_(context),
+        x_(find(table, chart.x)),
+        y_(find(table, chart.colour.empty() ? chart.y : chart.colour)),
+        low_(find(table, chart.low)),
+        high_(find(table, chart.high)),
+        metric_(table.find("metric")),
+        family_(family_column(table)),
+        all_(table.rows.size()) {
+    std::iota(all_.begin(), all_.end(), size_t{0});
+    std::set<std::string> used;
+    for (const std::string& name :
+         {chart.x, chart.y, chart.low, chart.high, chart.theory, chart.colour, chart.end})
+      if (!name.empty() && used.insert(name).second) columns_.push_back(name);
+    columns_.insert(columns_.begin(), chart.series.begin(), chart.series.end());
+    columns_.erase(std::unique(columns_.begin(), columns_.end()), columns_.end());
+  }
+
+  std::vector<Figure> figures() {
+    if (!chart_.colour.empty()) {
+      if (is_text(table_, *x_))
+        matrices();
+      else
+        add(chart_.title, heat_maps(), all_);
+      return std::move(out_);
+    }
+    if (!chart_.end.empty()) {
+      add(chart_.title, timeline(), all_);
+      return std::move(out_);
+    }
+    find_names();
+    if (chart_.bars && context_.matrix && several_tasks()) return {};
+    if (says_nothing()) return {};
+    panels(all_, chart_.title, "");
+    if (out_.size() == 1) out_[0].plots[0].facts = slopes(table_, chart_);
+    return std::move(out_);
+  }
+
+ private:
+  void add(const std::string& title, Plot plot, const Rows& rows) {
+    if (plot.empty()) return;
+    plot.title = title;
+    Figure figure{
+        .title = title, .plots = {std::move(plot)}, .chart = chart_.title, .columns = columns_};
+    if (rows.size() < all_.size()) figure.rows = rows;
+    out_.push_back(std::move(figure));
+  }
+
+  /// Of each row, the names of its task and of its series.
+  void find_names() {
+    Rows columns;
+    bool keys = true;
+    for (const std::string& name : chart_.series) {
+      columns.push_back(table_.column(name));
+      keys = keys && (name == "variant" || is_key(table_.columns[columns.back()]));
+    }
+    std::vector<size_t> options;
+    for (size_t c = 0; c < table_.columns.size(); ++c)
+      if (is_key(table_.columns[c]) && c != *x_ && !all_.empty() && varies(table_, all_, c))
+        options.push_back(c);
+    by_options_ = keys && !options.empty();
+    tasks_.assign(table_.rows.size(), "");
+    series_.assign(table_.rows.size(), "");
+    if (!by_options_) {
+      for (const size_t r : all_) series_[r] = joined(r, columns);
+      split_ = columns;
+      return;
+    }
+    // Against what variants cost, those that differ in a size alone are one curve.
+    const bool costs = chart_.series == std::vector<std::string>{"variant"};
+    std::vector<std::map<std::string, std::string>> rows(table_.rows.size());
+    for (const size_t c : options) {
+      const std::string& key = table_.columns[c].heading;
+      const bool size =
+          (key.starts_with("model.") || key.starts_with("attention.")) && !is_text(table_, c);
+      if (costs && size && !chart_.bars) {
+        sizes_.push_back(c);
+        continue;
+      }
+      if (!key.starts_with("data.")) split_.push_back(c);
+      for (const size_t r : all_) rows[r][key] = text_at(table_, r, c);
+    }
+    RowNames names = row_names(rows);
+    tasks_ = std::move(names.task);
+    series_ = std::move(names.variant);
+    for (const size_t r : all_)
+      if (series_[r].empty()) series_[r] = family_ ? text_at(table_, r, *family_) : "";
+  }
+
+  /// The values of columns that vary: "linear · size 32".
+  std::string joined(size_t row, const Rows& columns) const {
+    std::vector<std::string> parts;
+    for (const size_t c : columns) {
+      const std::string text = text_at(table_, row, c);
+      if (text.empty() || !varies(table_, all_, c)) continue;
+      parts.push_back(std::holds_alternative<std::string>(table_.rows[row][c])
+                          ? text
+                          : table_.columns[c].shown() + " " + text);
+    }
+    return fmt::format("{}", fmt::join(parts, " · "));
+  }
+
+  bool several_tasks() const {
+    return std::ranges::any_of(tasks_, [&](const std::string& task) { return task != tasks_[0]; });
+  }
+
+  /// Whether curves against an option have one point each: nothing depends on it that can be seen.
+  bool says_nothing() const {
+    if (!by_options_ || chart_.bars || !is_key(table_.columns[*x_])) return false;
+    std::set<std::pair<std::string, std::string>> curves;
+    std::set<std::tuple<std::string, std::string, double>> points;
+    for (const size_t r : all_) {
+      const double x = value_at(table_, r, x_);
+      if (!std::isfinite(x)) continue;
+      curves.emplace(tasks_[r], series_[r]);
+      points.emplace(tasks_[r], series_[r], x);
+    }
+    return curves.size() > 1 && points.size() == curves.size();
+  }
+
+  std::string y_title(const Rows& rows) const {
+    if (metric_ && !rows.empty()) return text_at(table_, rows[0], *metric_);
+    return table_.columns[*y_].shown();
+  }
+
+  int64_t hue_of(size_t row, const std::string& label,
+                 std::map<std::string, int64_t>& local) const {
+    for (const std::string& name : {family_ ? text_at(table_, row, *family_) : "", label})
+      if (const int64_t hue = context_.hue_of(name); hue >= 0) return hue;
+    return local.try_emplace(label, std::ssize(local)).first->second;
+  }
+
+  /// Draws rows in one panel, or in several.
+  void panels(const Rows& rows, const std::string& title, const std::string& task) {
+    if (task.empty())
+      if (const auto tasks = grouped(rows, tasks_); tasks.size() > 1) {
+        for (const auto& [name, own] : tasks) panels(own, title + ", " + name, name);
+        return;
+      }
+    const auto series = grouped(rows, series_);
+    if (chart_.bars || series.size() <= hues) return add(title, lines_or_bars(rows), rows);
+    if (const auto column = column_to_split(rows, series.size())) {
+      std::vector<std::string> values(table_.rows.size());
+      for (const size_t r : rows) {
+        const std::string text = text_at(table_, r, *column);
+        const std::string& heading = table_.columns[*column].shown();
+        values[r] = text.empty() ? heading + ": none"
+                    : std::holds_alternative<std::string>(table_.rows[r][*column])
+                        ? text
+                        : heading + " " + text;
+      }
+      for (const auto& [name, own] : grouped(rows, values)) panels(own, title + ", " + name, "-");
+      return;
+    }
+    // By colour, so that no panel has one twice.
+    std::map<std::string, int64_t> local;
+    std::map<int64_t, std::vector<Rows>> parts;
+    for (const auto& [label, own] : series)
+      parts[hue_of(own[0], label, local) / hues].push_back(own);
+    std::vector<Rows> cut;
+    for (const auto& [part, all] : parts)
+      for (size_t i = 0; i < all.size(); ++i) {
+        if (i % hues == 0) cut.emplace_back();
+        cut.back().insert(cut.back().end(), all[i].begin(), all[i].end());
+      }
+    for (size_t i = 0; i < cut.size(); ++i)
+      add(fmt::format("{}, {} of {}", title, i + 1, cut.size()), lines_or_bars(cut[i]), cut[i]);
+  }
+
+  /// The column of series, but for that of families, that has the fewest values and cuts the number of series.
+  std::optional<size_t> column_to_split(const Rows& rows, size_t series) const {
+    constexpr size_t most = 12;
+    std::optional<size_t> best;
+    size_t fewest = most + 1;
+    for (const size_t c : split_) {
+      if (c == family_ || table_.columns[c].name == "variant") continue;
+      std::map<std::string, std::set<std::string>> values;
+      for (const size_t r : rows) values[text_at(table_, r, c)].insert(series_[r]);
+      size_t largest = 0;
+      for (const auto& [value, names] : values) largest = std::max(largest, names.size());
+      if (values.size() < 2 || values.size() >= fewest || 3 * largest > 2 * series) continue;
+      best = c;
+      fewest = values.size();
+    }
+    return best;
+  }
+
+  PlotPoint point(size_t r) const {
+    PlotPoint out{.x = value_at(table_, r, x_),
+                  .y = value_at(table_, r, y_),
+                  .low = value_at(table_, r, low_),
+                  .high = value_at(table_, r, high_)};
+    const auto variant = table_.find("variant");
+    if (!variant) return out;
+    if (!sizes_.empty()) out.name = text_at(table_, r, *variant);
+    const auto found = context_.seeds.find(text_at(table_, r, *variant));
+    if (found == context_.seeds.end()) return out;
+    const double mean = std::accumulate(found->second.begin(), found->second.end(), 0.0) /
+                        static_cast<double>(found->second.size());
+    if (std::abs(mean - out.y) <= 1e-9 * (std::abs(mean) + 1)) out.seeds = found->second;
+    return out;
+  }
+
+  /// Whether a curve joins rows that differ in one size.
+  bool is_curve(const Rows& rows) const {
+    if (rows.size() < 2) return false;
+    std::set<double> places;
+    for (const size_t r : rows)
+      places.insert(value_at(table_, r, sizes_.size() == 1 ? std::optional(sizes_[0]) : x_));
+    return places.size() == rows.size() &&
+           std::ranges::count_if(sizes_, [&](size_t c) { return varies(table_, rows, c); }) <= 1;
+  }
+
+  Plot lines_or_bars(const Rows& rows) const {
+    Plot plot{.title = "",
+              .x = table_.columns[*x_].shown(),
+              .y = y_title(rows),
+              .kind = chart_.bars ? Plot::Kind::bars : Plot::Kind::lines,
+              .log_x = chart_.log_x,
+              .log_y = chart_.log_y};
+    plot.unit_y = plot.y.find("accuracy") != std::string::npos;
+    std::map<std::string, int64_t> local;
+    std::map<int64_t, size_t> seen;  // of series, by hue
+    for (auto [label, own] : grouped(rows, series_of_bars())) {
+      // Through the sizes of a variant in their order, whatever they cost.
+      for (const size_t size : sizes_)
+        std::ranges::stable_sort(own, {}, [&](size_t r) { return value_at(table_, r, size); });
+      Series series{.label = label};
+      series.hue = is_theory(label) ? -1 : hue_of(own[0], label, local);
+      if (series.hue >= 0) series.variation = seen[series.hue % hues]++;
+      for (const size_t r : own) {
+        PlotPoint at = point(r);
+        if (!std::isfinite(at.y) || (chart_.log_y && at.y <= 0)) continue;
+        if (plot.unit_y && (at.y < 0 || at.y > 1)) plot.unit_y = false;
+        if (chart_.bars) {
+          const std::string name = text_at(table_, r, *x_);
+          auto place = std::ranges::find(plot.categories, name);
+          if (place == plot.categories.end()) place = plot.categories.insert(place, name);
+          at.x = static_cast<double>(place - plot.categories.begin());
+          at.name = label.empty() ? name : name + ", " + label;
+          if (chart_.series.empty()) at.hue = hue_of(r, name, local);
+        } else if (!std::isfinite(at.x) || (chart_.log_x && at.x <= 0)) {
+          continue;
+        }
+        series.points.push_back(std::move(at));
+      }
+      if (!chart_.bars) {
+        if (sizes_.empty()) std::ranges::stable_sort(series.points, {}, &PlotPoint::x);
+        series.line = is_curve(own);
+      }
+      if (!series.points.empty()) plot.series.push_back(std::move(series));
+    }
+    add_theories(rows, plot);
+    return plot;
+  }
+  /// Bars of variants are one series, whose colours are theirs.
+  std::vector<std::string> series_of_bars() const {
+    return chart_.bars && chart_.series.empty() ? std::vector<std::string>(table_.rows.size())
+                                                : series_;
+  }
+
+  void add_theories(const Rows& rows, Plot& plot) const {
+    const auto theory = find(table_, chart_.theory);
+    if (!theory) return;
+    std::vector<Series> lines;
+    for (const auto& [label, own] : grouped(rows, series_)) {
+      Series line{.label = label.empty() ? "theory" : label + " · theory", .hue = -1};
+      for (const size_t r : own)
+        if (const double y = value_at(table_, r, theory);
+            std::isfinite(y) && (!chart_.log_y || y > 0))
+          line.points.push_back({value_at(table_, r, x_), y, std::nan(""), std::nan("")});
+      std::ranges::stable_sort(line.points, {}, &PlotPoint::x);
+      const bool known = std::ranges::any_of(lines, [&](const Series& other) {
+        return std::ranges::equal(
+            line.points, other.points,
+            [](const PlotPoint& a, const PlotPoint& b) { return a.x == b.x && a.y == b.y; });
+      });
+      if (known || line.points.empty()) continue;
+      for (const Series& series : plot.series)
+        if (series.label == label) line.hue = series.hue;
+      lines.push_back(std::move(line));
+    }
+    const bool one = lines.size() == 1;
+    for (Series& line : lines) {
+      if (one) line.label = "theory";
+      if (one) line.hue = -1;
+      line.faint = !one;
+      plot.series.push_back(std::move(line));
+    }
+  }
+
+  /// Heat maps of tasks and variants, one for each metric.
+  void matrices() {
+    std::vector<std::string> groups(table_.rows.size());
+    for (const size_t r : all_)
+      for (const std::string& name : chart_.series)
+        groups[r] += text_at(table_, r, table_.column(name));
+    const auto parts = grouped(all_, groups);
+    const size_t y = table_.column(chart_.y);
+    for (const auto& [label, rows] : parts) {
+      HeatMap map;
+      const auto place = [](std::vector<std::string>& names, const std::string& name) {
+        const auto found = std::ranges::find(names, name);
+        if (found != names.end()) return static_cast<size_t>(found - names.begin());
+        names.push_back(name);
+        return names.size() - 1;
+      };
+      std::vector<std::pair<size_t, size_t>> places;
+      for (const size_t r : rows)
+        places.emplace_back(place(map.rows, text_at(table_, r, y)),
+                            place(map.columns, text_at(table_, r, *x_)));
+      map.width = std::ssize(map.columns);
+      map.height = std::ssize(map.rows);
+      map.values.assign(map.rows.size() * map.columns.size(), std::nan(""));
+      map.texts.resize(map.values.size());
+      for (size_t i = 0; i < rows.size(); ++i) {
+        const size_t r = rows[i], at = places[i].first * map.columns.size() + places[i].second;
+        map.values[at] = value_at(table_, r, y_);
+        map.texts[at] = rounded(map.values[at]);
+        const double low = value_at(table_, r, low_), high = value_at(table_, r, high_);
+        if (std::isfinite(low) && std::isfinite(high))
+          map.texts[at] += fmt::format(" (95 %: {} to {})", rounded(low), rounded(high));
+        if (const auto seeds = table_.find("seeds"))
+          map.texts[at] += fmt::format(" of {} seeds", text_at(table_, r, *seeds));
+      }
+      Plot plot{.title = "",
+                .x = table_.columns[*x_].shown(),
+                .y = y_title(rows),
+                .kind = Plot::Kind::heat};
+      plot.falls = plot.y.find("accuracy") == std::string::npos;
+      plot.maps.push_back(std::move(map));
+      add(parts.size() == 1 ? chart_.title : capital(label) + " by task and variant",
+          std::move(plot), rows);
+    }
+  }
+
+  /// Heat maps of numbered rows and columns.
+  Plot heat_maps() const {
+    constexpr int64_t most = 1 << 20;
+    Plot plot{.title = "",
+              .x = table_.columns[*x_].shown(),
+              .y = y_title(all_),
+              .kind = Plot::Kind::heat};
+    const size_t y = table_.column(chart_.y);
+    Rows columns;
+    for (const std::string& name : chart_.series) columns.push_back(table_.column(name));
+    std::vector<std::string> names(table_.rows.size());
+    for (const size_t r : all_) names[r] = joined(r, columns);
+    for (const auto& [label, rows] : grouped(all_, names)) {
+      const auto range = [&](size_t column) {
+        std::set<double> values;
+        for (const size_t r : rows)
+          if (const double value = value_at(table_, r, column); std::isfinite(value))
+            values.insert(value);
+        const double step = values.size() > 1 ? *std::next(values.begin()) - *values.begin() : 1;
+        const double first = values.empty() ? 0 : *values.begin();
+        const double last = values.empty() ? 0 : *values.rbegin();
+        return std::tuple(first, step, std::llround((last - first) / step) + 1);
+      };
+      const auto [x0, dx, width] = range(*x_);
+      const auto [y0, dy, height] = range(y);
+      if (width * height > most) continue;
+      HeatMap map{.label = label, .width = width, .height = height};
+      map.values.assign(static_cast<size_t>(width * height), std::nan(""));
+      for (const size_t r : rows) {
+        const double column = value_at(table_, r, x_), row = value_at(table_, r, y);
+        if (!std::isfinite(column) || !std::isfinite(row)) continue;
+        map.values[static_cast<size_t>(std::llround((row - y0) / dy) * width +
+                                       std::llround((column - x0) / dx))] = value_at(table_, r, y_);
+      }
+      plot.maps.push_back(std::move(map));
+    }
+    plot.facts.push_back(fmt::format("Rows: {}, columns: {}.", table_.columns[y].shown(), plot.x));
+    return plot;
+  }
+
+  Plot timeline() const {
+    Plot plot{.title = "", .x = table_.columns[*x_].shown(), .kind = Plot::Kind::timeline};
+    const auto end = find(table_, chart_.end);
+    const size_t lane = table_.column(chart_.y);
+    Rows columns;
+    for (const std::string& name : chart_.series) columns.push_back(table_.column(name));
+    std::map<std::string, int64_t> local;
+    for (const size_t r : all_) {
+      const std::string name = text_at(table_, r, lane), label = joined(r, columns);
+      auto at = std::ranges::find(plot.categories, name);
+      if (at == plot.categories.end()) at = plot.categories.insert(at, name);
+      auto series = std::ranges::find(plot.series, label, &Series::label);
+      if (series == plot.series.end())
+        series = plot.series.insert(series, {.label = label, .hue = hue_of(r, label, local)});
+      plot.spans.push_back({static_cast<size_t>(at - plot.categories.begin()),
+                            static_cast<size_t>(series - plot.series.begin()),
+                            value_at(table_, r, x_), value_at(table_, r, end)});
+    }
+    return plot;
+  }
+
+  const Table& table_;
+  const Chart& chart_;
+  const ChartContext& context_;
+  std::optional<size_t> x_, y_, low_, high_, metric_, family_;
+  Rows all_;
+  std::vector<std::string> columns_;
+  bool by_options_ = false;                  // series are variants, told apart by their options
+  std::vector<std::string> tasks_, series_;  // by row
+  std::vector<size_t> split_;                // columns that may tell panels apart
+  std::vector<size_t> sizes_;                // columns that vary along a curve
+  std::vector<Figure> out_;
+};
+
+// ----------------------------------------------------------------------------------------------
+// Learning curves.
+
+// Of all learning curves together, about: pictures, and bytes of their lines.
+constexpr size_t most_pictures = 100;
+constexpr double curve_bytes = 600000;
+
+/// Times of records that lack them, from speeds and from the duration of the run.
+std::vector<double> seconds_of(const ReportedRun& run) {
+  std::vector<double> recorded, estimated;
+  double time = 0;
+  int64_t step = 0;
+  for (const Record& record : run.record.metrics) {
+    if (record.seconds) recorded.push_back(*record.seconds);
+    if (record.split == "train") {
+      const double speed = record.tokens_per_second;
+      if (speed > 0) time += static_cast<double>(record.step - step) / speed;
+      step = record.step;
+    }
+    estimated.push_back(time);
+  }
+  if (recorded.size() == estimated.size()) return recorded;
+  const auto& summary = run.record.summary;
+  const bool known = time > 0 && summary && summary->seconds > 0;
+  for (double& each : estimated) each *= known ? summary->seconds / time : std::nan("");
+  return estimated;
+}
+
+/// The records of one split, at most one (the last) for each `width` steps.
+struct Curve {
+  std::vector<int64_t> step;
+  std::vector<double> seconds, loss, accuracy;
+};
+Curve curve_of(const ReportedRun& run, const std::string& split, int64_t width) {
+  const std::vector<double> seconds = seconds_of(run);
+  const std::vector<Record>& metrics = run.record.metrics;
+  Rows kept;
+  for (size_t i = 0; i < metrics.size(); ++i) {
+    if (metrics[i].split != split) continue;
+    if (kept.size() > 1 && metrics[kept.back()].step / width == metrics[i].step / width)
+      kept.back() = i;
+    else
+      kept.push_back(i);
+  }
+  Curve out;
+  for (const size_t i : kept) {
+    out.step.push_back(metrics[i].step);
+    out.seconds.push_back(seconds[i]);
+    out.loss.push_back(metrics[i].loss);
+    out.accuracy.push_back(metrics[i].accuracy);
+  }
+  return out;
+}
+
+struct RunCurves {
+  bool running = false;
+  Curve train, validation;
+};
+struct View {
+  bool validation = true, by_step = true, log = false, loss = false;
+};
+/// The first of them are shown where there is no room for all.
+constexpr View views[] = {{true, true, false}, {false, true, false}, {true, false, false},
+                          {true, true, true},  {false, true, true},  {false, false, false},
+                          {true, false, true}, {false, false, true}};
+
+/// The mean curve of runs, and the lowest and highest of them. A run that ended keeps its last value.
+std::vector<PlotPoint> mean_curve(const std::vector<const RunCurves*>& runs, const View& view) {
+  std::set<int64_t> steps;
+  std::vector<std::pair<const Curve*, bool>> curves;
+  for (const RunCurves* run : runs) {
+    const Curve& curve = view.validation ? run->validation : run->train;
+    steps.insert(curve.step.begin(), curve.step.end());
+    if (!curve.step.empty()) curves.emplace_back(&curve, run->running);
+  }
+  std::vector<size_t> at(curves.size(), 0);
+  std::vector<PlotPoint> out;
+  for (const int64_t step : steps) {
+    double sum = 0, time = 0, count = 0, timed = 0;
+    PlotPoint point{.low = std::numeric_limits<double>::infinity()};
+    point.high = -point.low;
+    for (size_t i = 0; i < curves.size(); ++i) {
+      const auto& [curve, running] = curves[i];
+      while (at[i] < curve->step.size() && curve->step[at[i]] < step) ++at[i];
+      const bool ended = at[i] == curve->step.size();
+      if (ended ? running : curve->step[at[i]] != step) continue;
+      const size_t j = ended ? at[i] - 1 : at[i];
+      const double y = view.loss ? curve->loss[j] : curve->accuracy[j];
+      if (!std::isfinite(y)) continue;
+      sum += y;
+      ++count;
+      point.low = std::min(point.low, y);
+      point.high = std::max(point.high, y);
+      if (!ended && std::isfinite(curve->seconds[j])) {
+        time += curve->seconds[j];
+        ++timed;
+      }
+    }
+    point.x = view.by_step ? static_cast<double>(step) : time / timed;
+    point.y = sum / count;
+    if (count > 0 && std::isfinite(point.x)) out.push_back(point);
+  }
+  return out;
+}
+
+class LearningCurves {
+ public:
+  LearningCurves(const ReportInputs& inputs, const Board& board, const ChartContext& context,
+                 const std::vector<std::string>& families)
+      : inputs_(inputs), board_(board) {
+    int64_t last = 1;
+    for (const ReportedRun& run : inputs.runs)
+      if (!run.record.metrics.empty()) last = std::max(last, run.record.metrics.back().step);
+    const auto variants = static_cast<double>(std::max<size_t>(board.variants.size(), 1));
+    bands_ = board.variants.size() <= 40;
+    cut_into_panels(context, families);
+    views_ = std::clamp<size_t>(most_pictures / std::max<size_t>(2 * panels_.size(), 1), 1,
+                                std::size(views));
+    const double point = 14 * (bands_ ? 3 : 1);  // bytes
+    const auto points = static_cast<int64_t>(std::clamp(
+        curve_bytes / (variants * 2 * static_cast<double>(views_) * point), 15.0, 150.0));
+    width = (last + points - 1) / points;
+    for (size_t i = 0; i < inputs.runs.size(); ++i) {
+      const ReportedRun& run = inputs.runs[i];
+      curves_.emplace_back();
+      if (!board.variant_of[i] || run.record.metrics.empty()) continue;
+      curves_[i] = {run.status == "running", curve_of(run, "train", width),
+                    curve_of(run, "validation", width)};
+      any_ = true;
+      validated_ = validated_ || !curves_[i].validation.step.empty();
+      timed_ = timed_ ||
+               std::ranges::any_of(curves_[i].train.seconds,
+                                   [](double s) { return std::isfinite(s); }) ||
+               std::ranges::any_of(curves_[i].validation.seconds,
+                                   [](double s) { return std::isfinite(s); });
+    }
+  }
+
+  std::vector<Figure> figures() const {
+    std::vector<Figure> out;
+    if (!any_) return out;
+    for (const auto& [suffix, variants] : panels_)
+      for (const bool loss : {false, true}) out.push_back(figure(variants, loss, suffix));
+    return out;
+  }
+
+  int64_t width = 1;
+
+ private:
+  /// By task, and by ten colours.
+  void cut_into_panels(const ChartContext& context, const std::vector<std::string>& families) {
+    for (const std::string& family : families) hues_.push_back(context.hue_of(family));
+    for (size_t task = 0; task < board_.tasks.size(); ++task) {
+      std::map<int64_t, Rows> parts;
+      for (size_t v = 0; v < board_.variants.size(); ++v)
+        if (board_.task_of[v] == task) parts[hues_[v] / hues].push_back(v);
+      std::vector<Rows> cut;
+      for (const auto& [part, all] : parts)
+        for (size_t i = 0; i < all.size(); ++i) {
+          if (i % hues == 0) cut.emplace_back();
+          cut.back().push_back(all[i]);
+        }
+      for (size_t i = 0; i < cut.size(); ++i) {
+        std::string suffix = board_.tasks.size() > 1 ? ", " + board_.tasks[task] : std::string();
+        if (cut.size() > 1) suffix += fmt::format(", {} of {}", i + 1, cut.size());
+        panels_.emplace_back(suffix, cut[i]);
+      }
+    }
+  }
+
+  Figure figure(const Rows& variants, bool loss, const std::string& suffix) const {
+    const std::string quantity = loss ? "loss" : "accuracy";
+    Figure out{.title = capital(quantity) + " while training" + suffix, .chart = "Learning curves"};
+    for (const auto& [validation, by_step, log, ignored] : std::span(views).first(views_)) {
+      if ((validation && !validated_) || (!by_step && !timed_)) continue;
+      Plot each = plot(variants, {validation, by_step, log, loss});
+      if (each.empty()) continue;
+      out.views.push_back(fmt::format("{} {} {}", validation ? "validation" : "train",
+                                      by_step ? "step" : "seconds", log ? "log" : "linear"));
+      each.title = fmt::format("{} {} by {}{}", validation ? "Validation" : "Training", quantity,
+                               by_step ? "step" : "seconds", suffix);
+      out.plots.push_back(std::move(each));
+    }
+    out.numbers = numbers(variants, loss, out.title);
+    return out;
+  }
+
+  static bool failed(const ReportedRun& run) {
+    return run.status != "finished" && run.status != "early" && run.status != "trained" &&
+           run.status != "running" && run.status != "stopped";
+  }
+
+  Plot plot(const Rows& variants, const View& view) const {
+    Plot out{.title = "",
+             .x = view.by_step ? "step" : "seconds of training and evaluation",
+             .y = fmt::format("{} {}", view.validation ? "validation" : "training",
+                              view.loss ? "loss" : "accuracy"),
+             .log_y = view.log,
+             .unit_y = !view.loss,
+             .falls = view.loss,
+             .markers = bands_ ? size_t{8} : size_t{3}};
+    std::map<int64_t, size_t> seen;
+    for (const size_t v : variants) {
+      Series series{.label = board_.names[v], .hue = hues_[v], .band = bands_};
+      series.variation = seen[series.hue]++;
+      std::vector<const RunCurves*> sound;
+      for (size_t i = 0; i < inputs_.runs.size(); ++i) {
+        if (board_.variant_of[i] != v || inputs_.runs[i].record.metrics.empty()) continue;
+        if (!failed(inputs_.runs[i])) {
+          sound.push_back(&curves_[i]);
+          continue;
+        }
+        // A run that failed has a line of its own, and no part in the mean.
+        Series lost{.label = fmt::format("{}, seed {}: {}", series.label, inputs_.runs[i].seed,
+                                         inputs_.runs[i].status),
+                    .hue = series.hue,
+                    .points = mean_curve({&curves_[i]}, view),
+                    .faint = true};
+        if (!lost.points.empty()) out.series.push_back(std::move(lost));
+      }
+      series.points = mean_curve(sound, view);
+      if (series.points.empty()) continue;
+      if (std::ranges::all_of(series.points, [](const PlotPoint& p) { return p.low == p.high; }))
+        series.band = false;
+      for (PlotPoint& point : series.points)
+        if (!bands_) point.low = point.high = std::nan("");
+      if (!series.band)
+        for (PlotPoint& point : series.points) point.low = point.high = std::nan("");
+      out.series.push_back(std::move(series));
+    }
+    if (view.log)
+      for (Series& series : out.series)
+        std::erase_if(series.points, [](const PlotPoint& point) { return !(point.y > 0); });
+    std::erase_if(out.series, [](const Series& series) { return series.points.empty(); });
+    return out;
+  }
+
+  /// A row for each curve, with at most 8 steps.
+  Table numbers(const Rows& variants, bool loss, const std::string& title) const {
+    constexpr size_t most = 8;
+    Table table{.name = "curve", .title = title, .columns = {{"variant", ""}, {"split", ""}}};
+    std::vector<std::pair<std::vector<std::string>, std::map<int64_t, std::string>>> rows;
+    std::set<int64_t> steps;
+    for (const bool validation : {true, false})
+      for (const Series& series : plot(variants, {validation, true, false, loss}).series) {
+        auto& [names, values] = rows.emplace_back();
+        names = {series.label, validation ? "validation" : "training"};
+        for (const PlotPoint& point : series.points) {
+          const auto step = static_cast<int64_t>(point.x);
+          steps.insert(step);
+          values[step] = fmt::format("{:.3g}", point.y);
+          if (point.low < point.high)
+            values[step] += fmt::format(" ({:.3g} to {:.3g})", point.low, point.high);
+        }
+      }
+    const std::vector<int64_t> all(steps.begin(), steps.end());
+    const size_t count = std::min(most, all.size());
+    std::vector<int64_t> kept;
+    for (size_t i = 1; i <= count; ++i)
+      kept.push_back(all[(i * all.size() + count - 1) / count - 1]);
+    for (const int64_t step : kept)
+      table.columns.push_back({fmt::format("step_{}", step), fmt::format("step {}", step)});
+    for (const auto& [names, values] : rows) {
+      auto& row = table.rows.emplace_back(std::vector<Cell>{names[0], names[1]});
+      for (const int64_t step : kept) {
+        const auto found = values.find(step);
+        row.push_back(found == values.end() ? Cell{} : Cell{found->second});
+      }
+    }
+    return table;
+  }
+
+  const ReportInputs& inputs_;
+  const Board& board_;
+  std::vector<RunCurves> curves_;                     // by run
+  std::vector<int64_t> hues_;                         // by variant
+  std::vector<std::pair<std::string, Rows>> panels_;  // their titles' ends, and their variants
+  size_t views_ = 1;                                  // of each panel
+  bool any_ = false, validated_ = false, timed_ = false, bands_ = true;
+};
+
+}  // namespace
+
+int64_t ChartContext::hue_of(const std::string& family) const {
+  const auto found = std::ranges::find(families, family);
+  return found == families.end() ? -1 : found - families.begin();
+}
+
+std::vector<Figure> figures_of(const Table& table, const Chart& chart,
+                               const ChartContext& context) {
+  return TableCharts(table, chart, context).figures();
+}
+
+Table search_window(const Results& results) {
+  Table out{.name = "search_window", .title = "What the search tried", .columns = {}};
+  const auto named = [&](const char* name) {
+    return std::ranges::find(results.tables, name, &Table::name);
+  };
+  const auto search = named("search"), variants = named("variants");
+  if (results.kind != "ablate" || search == results.tables.end() ||
+      variants == results.tables.end())
+    return out;
+  const size_t trial = search->column("trial"), variant = search->column("variant"),
+               validation = search->column("validation");
+  Rows keys;
+  out.columns = {{"variant", ""}};
+  for (size_t c = 0; c < variants->columns.size(); ++c)
+    if (is_key(variants->columns[c])) {
+      keys.push_back(c);
+      out.columns.push_back(variants->columns[c]);
+    }
+  out.columns.push_back({"tried", search->columns[trial].shown()});
+  out.columns.push_back(search->columns[validation]);
+  const size_t label = variants->column("variant");
+  for (const auto& row : search->rows) {
+    const std::string text = to_text(row[trial], 17);
+    std::optional<double> value = number_in(row[trial]);
+    if (!value) {  // "lr=0.003"
+      const std::string last = text.substr(text.find_last_of('=') + 1);
+      size_t read = 0;
+      try {
+        value = std::stod(last, &read);
+      } catch (const std::exception&) {
+        value.reset();
+      }
+      if (read != last.size()) value.reset();
+    }
+    if (!value) return Table{.name = out.name, .columns = {}};
+    auto& added = out.rows.emplace_back(std::vector<Cell>{row[variant]});
+    const auto own = std::ranges::find_if(
+        variants->rows, [&](const auto& other) { return other[label] == row[variant]; });
+    for (const size_t key : keys)
+      added.push_back(own == variants->rows.end() ? Cell{} : (*own)[key]);
+    added.push_back(*value);
+    added.push_back(row[validation]);
+  }
+  std::vector<std::string> series;
+  for (const size_t key : keys) series.push_back(variants->columns[key].name);
+  if (series.empty()) series = {"variant"};
+  add_chart_against("tried", series,
+                    {capital(search->columns[validation].shown()), "validation", "", ""}, out);
+  return out;
+}
+
+Figures figures_of(const ReportInputs& inputs, const Board& board) {
+  ChartContext context;
+  context.matrix = !board.matrix.rows.empty();
+  const auto enrol = [&](const Table& table) {
+    if (const auto column = family_column(table))
+      for (size_t r = 0; r < table.rows.size(); ++r)
+        if (const std::string name = text_at(table, r, *column);
+            !name.empty() && !name.starts_with("heuristic:") && context.hue_of(name) < 0)
+          context.families.push_back(name);
+  };
+  enrol(board.leaderboard);
+  for (const auto& [path, results] : inputs.results)
+    for (const Table& table : results.tables)
+      if (!table.charts.empty()) enrol(table);
+  std::vector<std::string> families;  // by variant
+  const auto column = family_column(board.leaderboard);
+  for (size_t v = 0; v < board.variants.size(); ++v) {
+    families.push_back(column ? text_at(board.leaderboard, v, *column) : board.variants[v]);
+    context.seeds[board.variants[v]] = values_of(board.scores[v]);
+  }
+  Figures out;
+  const auto add = [&](const Table& table, std::vector<Figure>& figures) {
+    for (const Chart& chart : table.charts)
+      for (Figure& figure : figures_of(table, chart, context)) figures.push_back(std::move(figure));
+  };
+  add(board.matrix, out.matrix);
+  add(board.leaderboard, out.leaderboard);
+  const LearningCurves curves(inputs, board, context, families);
+  out.curves = curves.figures();
+  for (const std::string& family : families) out.hues.push_back(context.hue_of(family) % hues);
+  out.curve_steps = curves.width;
+  for (const auto& [path, results] : inputs.results) {
+    auto& figures = out.results.emplace_back();
+    for (const Table& table : results.tables) {
+      add(table, figures.emplace_back());
+      if (table.name != "search") continue;
+      const Table window = search_window(results);
+      if (!window.charts.empty()) add(window, figures.back());
+      for (Figure& figure : figures.back()) figure.numbers = window;
+    }
+  }
+  return out;
+}
+
+std::string unique_name(const std::string& title, std::map<std::string, size_t>& seen) {
+  std::string out;
+  for (const char c : title)
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    else if (!out.empty() && out.back() != '-')
+      out += '-';
+  while (out.ends_with('-')) out.pop_back();
+  if (out.empty()) out = "figure";
+  const size_t before = seen[out]++;
+  return before == 0 ? out : fmt::format("{}-{}", out, before + 1);
+}
+
+std::vector<FigureFile> figure_files(const ReportInputs& inputs, const FigureFormat& format) {
+  const Figures figures = figures_of(inputs, compare(inputs));
+  std::map<std::string, size_t> seen;
+  std::vector<FigureFile> out;
+  const auto add = [&](const std::vector<Figure>& all) {
+    for (const Figure& figure : all)
+      for (const Plot& plot : figure.plots) {
+        const auto svg = svg_canvas(format), pdf = pdf_canvas(format);
+        out.push_back(
+            {unique_name(plot.log_y && !figure.views.empty() ? plot.title + " log" : plot.title,
+                         seen),
+             draw(plot, *svg), draw(plot, *pdf)});
+      }
+  };
+  for (const auto* const part : {&figures.matrix, &figures.leaderboard, &figures.curves})
+    add(*part);
+  for (const auto& tables : figures.results)
+    for (const auto& table : tables) add(table);
+  return out;
+}
+
+}  // namespace longhand::train

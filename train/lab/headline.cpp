@@ -1,0 +1,276 @@
+#include "longhand/train/lab/headline.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <set>
+#include <span>
+
+#include "longhand/core/statistics.h"
+#include "longhand/train/results/table.h"
+
+namespace longhand::train {
+namespace {
+
+constexpr double level = 0.05;
+constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+
+double mean_of_scores(const Contender& contender) {
+  return estimate(values_of(contender.scores)).mean;
+}
+
+std::string interval(const Metric& metric, const Contender& contender) {
+  const Estimate score = mean_of(contender.scores, metric.is_accuracy());
+  if (score.count < 2) return " (1 seed)";
+  if (std::isnan(score.low))
+    return fmt::format(" ({})", without_interval(values_of(contender.scores)));
+  return fmt::format(" (95 % interval {} to {}, {} seeds)", rounded(score.low), rounded(score.high),
+                     score.count);
+}
+
+/// log(n!)
+double log_factorial(int64_t n) { return std::lgamma(static_cast<double>(n) + 1); }
+
+/// Fisher's exact test, two-sided, of a successes among n and b among m.
+double fisher(int64_t a, int64_t n, int64_t b, int64_t m) {
+  const int64_t successes = a + b;
+  const auto log_choose = [](int64_t all, int64_t chosen) {
+    return log_factorial(all) - log_factorial(chosen) - log_factorial(all - chosen);
+  };
+  const auto probability = [&](int64_t first) {
+    return std::exp(log_choose(n, first) + log_choose(m, successes - first) -
+                    log_choose(n + m, successes));
+  };
+  double p = 0;
+  for (int64_t first = std::max<int64_t>(0, successes - m); first <= std::min(n, successes);
+       ++first)
+    if (probability(first) <= probability(a) * (1 + 1e-9)) p += probability(first);
+  return std::min(p, 1.0);
+}
+
+/// How far the best is ahead of another one.
+struct Lead {
+  Estimate difference;  // seed by seed, positive where the best is better
+  double p = nan;
+  std::string solved{};  // how many seeds of each solved the task, where others did not
+};
+
+int64_t number_solved(const SeedScores& scores, double bound) {
+  return std::ranges::count_if(scores, [&](const auto& each) { return each.second > bound; });
+}
+
+Lead lead_of(const Metric& metric, const Contender& best, const Contender& other) {
+  const bool accuracy = metric.is_accuracy();
+  const PairedTest test = accuracy ? paired_by_seed(best.scores, other.scores, false)
+                                   : paired_by_seed(other.scores, best.scores, false);
+  Lead lead{test.difference, test.p};
+  const bool some_solved = solved(values_of(best.scores)) || solved(values_of(other.scores));
+  if (!accuracy || (!std::isnan(test.p) && !some_solved)) return lead;
+  std::vector<double> all = values_of(best.scores);
+  for (const double value : values_of(other.scores)) all.push_back(value);
+  if (best.scores.size() < 2 || other.scores.size() < 2) return lead;
+  std::ranges::sort(all);
+  size_t gap = 1;  // the largest parts those that solved the task from the others
+  for (size_t i = 1; i < all.size(); ++i)
+    if (all[i] - all[i - 1] > all[gap] - all[gap - 1]) gap = i;
+  constexpr double least = 0.2;  // as in solved()
+  if (all[gap] - all[gap - 1] < least) return lead;
+  const double bound = (all[gap] + all[gap - 1]) / 2;
+  const int64_t own = number_solved(best.scores, bound),
+                theirs = number_solved(other.scores, bound);
+  lead.difference.low = lead.difference.high = std::nan("");
+  lead.p = fisher(own, std::ssize(best.scores), theirs, std::ssize(other.scores));
+  lead.solved = fmt::format(
+      "{} solves it with {} of {} seeds, {} with {} of {} (Fisher's exact test: p = {:.2g})",
+      best.name, own, best.scores.size(), other.name, theirs, other.scores.size(), lead.p);
+  return lead;
+}
+
+/// "a, b and c", or "a, b, c and 4 more"
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t most = 4;
+  if (names.size() == 1) return names[0];
+  if (names.size() > most + 1)
+    return fmt::format("{} and {} more", fmt::join(std::span(names).first(most), ", "),
+                       names.size() - most);
+  return fmt::format("{} and {}", fmt::join(std::span(names).first(names.size() - 1), ", "),
+                     names.back());
+}
+
+std::string difference_text(const Estimate& difference) {
+  return fmt::format("95 % interval of the difference, seed by seed: {} to {}",
+                     rounded(difference.low), rounded(difference.high));
+}
+
+/// Why the best is not told apart from the one that follows it.
+std::string reason(const Lead& lead, size_t compared) {
+  if (lead.difference.count < 2)
+    return "With one seed in common, chance is not excluded: train more seeds.";
+  if (std::isnan(lead.difference.low))
+    return lead.solved.empty()
+               ? "Differences that are equal for so few seeds give no interval: train more seeds."
+               : lead.solved + ": train more seeds.";
+  if (lead.difference.low <= 0)
+    return fmt::format("The {} includes 0, so that their order may be chance.",
+                       difference_text(lead.difference));
+  return fmt::format("The {} excludes 0, but not once it is corrected for {} comparisons.",
+                     difference_text(lead.difference), compared);
+}
+
+}  // namespace
+
+std::string rounded(double value) {
+  std::string text;
+  for (int digits = 3; digits <= 9; ++digits) {
+    text = fmt::format("{:.{}g}", value, digits);
+    const double shown = std::stod(text);
+    if (shown == value || (shown != 0 && std::abs(shown) != 1)) break;
+  }
+  return text;
+}
+
+Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
+                const std::string& where) {
+  std::vector<const Contender*> ranked;
+  for (const Contender& each : contenders)
+    if (!each.scores.empty()) ranked.push_back(&each);
+  std::ranges::stable_sort(ranked, [&](const Contender* a, const Contender* b) {
+    return metric.better(mean_of_scores(*a), mean_of_scores(*b));
+  });
+  if (ranked.empty()) return {fmt::format("No run{} has been evaluated yet.", where), {}};
+  const Contender& best = *ranked[0];
+  const std::string score = rounded(mean_of_scores(best));
+  Verdict out{"", {best.name}};
+  if (ranked.size() == 1) {
+    out.sentence = fmt::format("{} reaches a {} of {}{}{}.", best.name, metric.heading(), score,
+                               interval(metric, best), where);
+    if (best.scores.size() == 1) out.sentence += " With one seed, chance is not excluded.";
+    return out;
+  }
+  std::vector<Lead> leads;
+  std::vector<double> p;
+  for (size_t i = 1; i < ranked.size(); ++i) {
+    leads.push_back(lead_of(metric, best, *ranked[i]));
+    p.push_back(leads.back().p);
+  }
+  p = holm(p);
+  std::vector<std::string> equal = {best.name};  // as good to the last digit, with every seed
+  for (size_t i = 1; i < ranked.size(); ++i) {
+    if (p[i - 1] < level) continue;
+    out.best.push_back(ranked[i]->name);
+    if (values_of(ranked[i]->scores) == values_of(best.scores)) equal.push_back(ranked[i]->name);
+  }
+  const Contender& next = *ranked[1];
+  const double ahead = std::abs(mean_of_scores(best) - mean_of_scores(next));
+  const std::string reached =
+      fmt::format("{} of {}{}", metric.heading(), score, interval(metric, best));
+  const char* const side = metric.is_accuracy() ? "above" : "below";
+  if (out.best.size() == 1) {
+    out.sentence = fmt::format("{} is the best of {} variants{}, with a {}, {} {} {}", best.name,
+                               ranked.size(), where, reached, rounded(ahead), side, next.name);
+    if (std::isnan(leads[0].difference.low))
+      out.sentence.append(". ").append(leads[0].solved).append(".");
+    else
+      out.sentence +=
+          fmt::format(" ({}). The interval excludes 0.", difference_text(leads[0].difference));
+    return out;
+  }
+  const bool one_seed = leads[0].difference.count < 2;
+  if (equal.size() > 1) {
+    out.sentence = fmt::format("{} tie{} for the best of {} variants, with a {}.", listed(equal),
+                               where, ranked.size(), reached);
+    if (equal.size() < out.best.size())
+      out.sentence +=
+          fmt::format(" {} more are not told apart from them.", out.best.size() - equal.size());
+    if (one_seed) out.sentence.append(" ").append(reason(leads[0], leads.size()));
+    return out;
+  }
+  if (one_seed) {
+    out.sentence = fmt::format("{} has the {} {} of {} variants{}: {}{}, {} {} {}. {}", best.name,
+                               metric.is_accuracy() ? "highest" : "lowest", metric.heading(),
+                               ranked.size(), where, score, interval(metric, best), rounded(ahead),
+                               side, next.name, reason(leads[0], leads.size()));
+    return out;
+  }
+  // The nearest of those that are not told apart from the best, which need not be the next.
+  size_t near = 0;
+  while (p[near] < level) ++near;
+  const std::vector<std::string> others(out.best.begin() + 1, out.best.end());
+  out.sentence = fmt::format(
+      "No winner among {} variants{}: {}, with a {}, is not told apart from {}. {}", ranked.size(),
+      where, best.name, reached, listed(others), reason(leads[near], leads.size()));
+  return out;
+}
+
+std::string over_tasks(const std::vector<Verdict>& verdicts) {
+  std::map<std::string, size_t> counts;
+  for (const Verdict& each : verdicts)
+    for (const std::string& name : each.best) ++counts[name];
+  size_t most = 0;
+  for (const auto& [name, count] : counts) most = std::max(most, count);
+  std::vector<std::string> often;
+  for (const auto& [name, count] : counts)
+    if (count == most) often.push_back(name);
+  if (often.empty()) return fmt::format("{} tasks, none evaluated yet.", verdicts.size());
+  const std::string where =
+      most == verdicts.size() ? "all of them" : fmt::format("{} of them", most);
+  constexpr size_t most_names = 3;
+  if (often.size() > most_names)
+    return fmt::format(
+        "{} tasks: with these seeds no variant stands out; {} are the best, or not told apart from "
+        "the best, at {}.",
+        verdicts.size(), often.size(), where);
+  return fmt::format("{} tasks: {} {} the best, or not told apart from the best, at {}.",
+                     verdicts.size(), listed(often), often.size() == 1 ? "is" : "are", where);
+}
+
+// ----------------------------------------------------------------------------------------------
+// Names.
+
+namespace {
+
+using Values = std::vector<std::string>;  // of a key, by row
+
+/// Adds the values of a key that do not follow from the names so far.
+void extend(Values& names, const std::string& key, const Values& values, bool bare) {
+  std::map<std::string, std::set<std::string>> by_name;
+  for (size_t r = 0; r < names.size(); ++r) by_name[names[r]].insert(values[r]);
+  const bool follows =
+      std::ranges::all_of(by_name, [](const auto& each) { return each.second.size() == 1; });
+  if (follows && !(bare && by_name.size() == 1 && names[0].empty())) return;
+  for (size_t r = 0; r < names.size(); ++r) {
+    if (values[r].empty()) continue;
+    if (!names[r].empty()) names[r] += ' ';
+    names[r] += bare ? values[r] : key.substr(key.find('.') + 1) + "=" + values[r];
+  }
+}
+
+}  // namespace
+
+RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows) {
+  RowNames out{Values(rows.size()), Values(rows.size())};
+  std::map<std::string, Values> values;
+  for (size_t r = 0; r < rows.size(); ++r)
+    for (const auto& [key, value] : rows[r])
+      values.try_emplace(key, rows.size()).first->second[r] = value;
+  const auto add = [&](Values& names, const std::string& key, bool bare) {
+    if (const auto found = values.find(key); found != values.end())
+      extend(names, key, found->second, bare);
+  };
+  add(out.task, "data.task", true);
+  for (const auto& [key, of_key] : values)
+    if (key.starts_with("data.") && key != "data.task") extend(out.task, key, of_key, false);
+  add(out.variant, "attention.type", true);
+  for (const auto& [key, of_key] : values) {
+    if (key.starts_with("data.") || key == "attention.type") continue;
+    Values determined = out.task;  // such as the steps that a task needs
+    extend(determined, key, of_key, false);
+    if (determined != out.task) extend(out.variant, key, of_key, false);
+  }
+  return out;
+}
+
+}  // namespace longhand::train

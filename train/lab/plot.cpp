@@ -1,0 +1,720 @@
+#include "longhand/train/lab/plot.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace longhand::train {
+namespace {
+
+const std::string ink = "#1b1f24", dim = "#59636e", grid = "#e3e7ec";
+/// After Okabe and Ito (2008), with a contrast of at least 3 to white; page.css has those for a dark page.
+const std::array<std::string, hues> palette = {"#0072b2", "#d55e00", "#008a63", "#b5568f",
+                                               "#b07d00", "#3a8fc7", "#6a4fb3", "#5c6670",
+                                               "#8c3b2e", "#4d7c0f"};
+const std::array<std::vector<double>, 4> dashes = {
+    std::vector<double>{}, {6, 4}, {1, 3.5}, {9, 3.5, 1, 3.5}};
+
+const std::string& colour_of(int64_t hue) {
+  return hue < 0 ? dim : palette[static_cast<size_t>(hue % hues)];
+}
+const std::string& colour_of(const Series& series) { return colour_of(series.hue); }
+const std::vector<double>& dash_of(const Series& series) {
+  return dashes[series.hue < 0 || series.faint ? 2 : series.variation % dashes.size()];
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return std::nan("");
+  std::ranges::sort(values);
+  return values[(values.size() - 1) / 2];
+}
+
+/// The range of a quantity in a chart and the place of each value of it.
+struct Axis {
+  double min = 0, max = 1;
+  bool log = false;
+  double from = 0, to = 1;  // of min and max on the canvas
+
+  double at(double value) const {
+    const double part =
+        log ? std::log(value / min) / std::log(max / min) : (value - min) / (max - min);
+    return from + part * (to - from);
+  }
+  bool holds(double value) const { return value >= min && value <= max; }
+
+  /// At most so many.
+  std::vector<double> ticks(double most) const {
+    std::vector<double> out;
+    if (log && max / min >= 10) {
+      const int first = static_cast<int>(std::floor(std::log10(min))),
+                last = static_cast<int>(std::ceil(std::log10(max)));
+      const double decades = std::log10(max / min);
+      const int every = std::max(1, static_cast<int>(std::ceil(decades / most)));
+      for (int power = first; power <= last; ++power)
+        for (const double mantissa : {1.0, 2.0, 5.0}) {
+          const double value = mantissa * std::pow(10.0, power);
+          const bool whole = mantissa == 1 && (power - first) % every == 0;
+          if (holds(value) && (whole || 3 * decades <= most)) out.push_back(value);
+        }
+      return out;
+    }
+    double step = std::pow(10.0, std::floor(std::log10((max - min) / most)));
+    for (const double factor : {2.0, 2.5, 2.0})  // 1, 2, 5, 10
+      if ((max - min) / step > most) step *= factor;
+    for (double i = std::ceil(min / step - 1e-9); i * step <= max + 1e-9 * step; ++i)
+      out.push_back(i == 0 ? 0 : i * step);
+    return out;
+  }
+};
+
+/// The ends of an axis around the values of x.
+Axis x_axis(const Plot& plot) {
+  double least = std::numeric_limits<double>::infinity(), most = -least;
+  for (const Series& series : plot.series)
+    for (const PlotPoint& point : series.points) {
+      least = std::min(least, point.x);
+      most = std::max(most, point.x);
+    }
+  Axis out{.log = plot.log_x};
+  if (out.log) {
+    out.min = least / 1.15;
+    out.max = most * 1.15;
+  } else if (least == most) {
+    out.min = least - 1;
+    out.max = most + 1;
+  } else if (least >= 0 && least < 0.3 * most) {
+    out.max = most * 1.02;
+  } else {
+    out.min = least - 0.06 * (most - least);
+    out.max = most + 0.06 * (most - least);
+  }
+  return out;
+}
+
+/// The ends of an axis around the values of y. Intervals belong to it unless they are far wider than everything
+/// else. A few series that are far outside of what the others do, such as those of runs that diverged, leave it
+/// and do not flatten the others.
+Axis y_axis(const Plot& plot, std::vector<std::string>& facts) {
+  struct Ends {
+    const Series* series;
+    double first, min, max;
+  };
+  std::vector<Ends> ends;
+  std::vector<double> widths;
+  for (const Series& series : plot.series) {
+    Ends own{&series, std::nan(""), std::numeric_limits<double>::infinity(), 0};
+    own.max = -own.min;
+    for (const PlotPoint& point : series.points) {
+      if (!std::isfinite(point.y)) continue;
+      if (std::isnan(own.first)) own.first = point.y;
+      own.min = std::min(own.min, point.y);
+      own.max = std::max(own.max, point.y);
+      if (const double width = point.high - point.low; std::isfinite(width))
+        widths.push_back(width);
+    }
+    if (!std::isnan(own.first)) ends.push_back(own);
+  }
+  Axis out{.log = plot.log_y};
+  if (ends.empty()) return out;
+  const auto each = [&](auto member) {
+    std::vector<double> values;
+    for (const Ends& own : ends) values.push_back(own.*member);
+    return values;
+  };
+  double max = std::ranges::max(each(&Ends::max)), min = std::ranges::min(each(&Ends::min));
+  // A loss begins near its largest value; others are at most a few times the middle of all.
+  const double usual = plot.falls
+                           ? 1.25 * std::max(median(each(&Ends::first)), median(each(&Ends::max)))
+                           : 6 * median(each(&Ends::max));
+  if ((plot.falls || (!plot.log_y && plot.kind == Plot::Kind::lines)) && usual > 0 &&
+      max > 1.6 * usual) {
+    max = usual;
+    for (const Ends& own : ends)
+      if (own.max > usual)
+        facts.push_back(
+            fmt::format("{} leaves the chart (up to {:.3g}).", own.series->label, own.max));
+  }
+  const double room = max > min ? max - min : std::max(std::abs(max), 1e-12);
+  const double reach = plot.unit_y ? 1 : std::max(room, widths.empty() ? 0 : 1.5 * median(widths));
+  const double top = plot.log_y ? 10 * max : max + reach,
+               bottom = plot.log_y ? min / 10 : min - reach;
+  for (const Series& series : plot.series)
+    for (const PlotPoint& point : series.points) {
+      if (point.high <= top) max = std::max(max, point.high);
+      if (point.low >= bottom) min = std::min(min, point.low);
+      for (const double value : point.seeds) {
+        if (value <= top) max = std::max(max, value);
+        if (value >= bottom) min = std::min(min, value);
+      }
+    }
+  if (plot.log_y) {
+    out.min = min / 1.25;
+    out.max = max * 1.25;
+    return out;
+  }
+  if (plot.kind == Plot::Kind::bars || (min >= 0 && min < 0.5 * max))
+    min = std::min(min, 0.0);
+  else
+    min -= 0.06 * room;
+  max = std::max(max, plot.kind == Plot::Kind::bars ? 0.0 : max);
+  out.min = min;
+  out.max = max + 0.04 * (max > min ? max - min : 1);
+  if (plot.unit_y) {
+    out.min = std::max(out.min, 0.0);
+    out.max = std::min(out.max, 1.0);
+    if (out.min >= out.max) out.min = out.max - 0.1;
+  }
+  return out;
+}
+
+// Viridis (van der Walt and Smith 2015), perceptually uniform, at eight points.
+std::array<uint8_t, 3> viridis(double part) {
+  constexpr std::array<std::array<double, 3>, 8> colours = {{{68, 1, 84},
+                                                             {70, 50, 127},
+                                                             {54, 92, 141},
+                                                             {39, 127, 142},
+                                                             {31, 161, 135},
+                                                             {74, 194, 109},
+                                                             {159, 218, 58},
+                                                             {253, 231, 37}}};
+  const double place = std::clamp(part, 0.0, 1.0) * (colours.size() - 1);
+  const auto i = std::min(static_cast<size_t>(place), colours.size() - 2);
+  std::array<uint8_t, 3> out{};
+  for (size_t k = 0; k < 3; ++k)
+    out[k] = static_cast<uint8_t>(std::lround(
+        colours[i][k] + (place - static_cast<double>(i)) * (colours[i + 1][k] - colours[i][k])));
+  return out;
+}
+std::string hex(const std::array<uint8_t, 3>& rgb) {
+  return fmt::format("#{:02x}{:02x}{:02x}", rgb[0], rgb[1], rgb[2]);
+}
+
+/// The width to leave for text, which a reader without Helvetica sees in a wider font.
+double room_for(const Canvas& canvas, std::string_view text, double size = 1) {
+  return 1.18 * canvas.width_of(text, size);
+}
+
+/// Text in lines that are at most so wide, unless a word is wider.
+std::vector<std::string> broken(const Canvas& canvas, const std::string& text, double width) {
+  std::vector<std::string> lines(1);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    const std::string word = text.substr(begin, end - begin);
+    if (lines.back().empty())
+      lines.back() = word;
+    else if (room_for(canvas, lines.back() + " " + word) <= width)
+      lines.back() += " " + word;
+    else
+      lines.push_back(word);
+    begin = end + 1;
+  }
+  return lines;
+}
+
+class Drawing {
+ public:
+  Drawing(const Plot& plot, Canvas& canvas, std::vector<std::string>& facts)
+      : plot_(plot), canvas_(canvas), facts_(facts), font_(canvas.format.font_size) {}
+
+  std::string file() {
+    switch (plot_.kind) {
+      case Plot::Kind::lines:
+        lines();
+        break;
+      case Plot::Kind::bars:
+        bars();
+        break;
+      case Plot::Kind::heat:
+        heat();
+        break;
+      case Plot::Kind::timeline:
+        timeline();
+        break;
+    }
+    return canvas_.finish(bottom_);
+  }
+
+ private:
+  double width() const { return canvas_.format.width; }
+  static Line dot(Point at) { return {at, at}; }
+
+  void stroke(std::vector<Line> lines, const std::string& colour, double thickness = 1,
+              const std::vector<double>& dash = {}) {
+    canvas_.lines(lines, {.stroke = colour, .width = thickness * font_ / 11, .dash = dash});
+  }
+  void fill(const Rect& r, const std::string& colour, double opacity = 1) {
+    canvas_.lines({{{r.x, r.y},
+                    {r.x + r.width, r.y},
+                    {r.x + r.width, r.y + r.height},
+                    {r.x, r.y + r.height}}},
+                  {.fill = colour, .opacity = opacity}, true);
+  }
+
+  /// As a power of 10, where the axis has little else.
+  void number(Point at, double value, const Axis& axis, double anchor) {
+    const bool powers = axis.log && axis.max / axis.min >= 1000;
+    const double power = std::log10(std::abs(value));
+    const bool raised = powers && value > 0 && std::abs(power - std::round(power)) < 1e-9 &&
+                        (power < -2.5 || power > 3.5);
+    canvas_.text(at, raised ? "10" : tick_text(value),
+                 {.colour = dim,
+                  .anchor = anchor,
+                  .raised = raised ? fmt::format("{:.0f}", power) : std::string()});
+  }
+
+  /// Draws the axis below an area, its title, and lines upwards from its ticks.
+  void lower_axis(const Axis& axis, const std::string& title, double top, double bottom) {
+    const double widest = std::max(room_for(canvas_, tick_text(axis.max)),
+                                   room_for(canvas_, tick_text((axis.max - axis.min) / 8)));
+    const double most =
+        std::clamp(std::abs(axis.to - axis.from) / (widest + 1.6 * font_), 2.0, 8.0);
+    std::vector<Line> upwards;
+    for (const double value : axis.ticks(most)) {
+      upwards.push_back({{axis.at(value), top}, {axis.at(value), bottom}});
+      number({axis.at(value), bottom + 1.3 * font_}, value, axis, 0.5);
+    }
+    stroke(upwards, grid);
+    stroke({{{axis.from, bottom}, {axis.to, bottom}}}, dim);
+    bottom_ = bottom + 1.6 * font_;
+    for (const std::string& line : broken(canvas_, title, width() - 8)) {
+      bottom_ += 1.2 * font_;
+      const double half = room_for(canvas_, line) / 2;
+      const double centre = std::max(half, std::min((axis.from + axis.to) / 2, width() - half));
+      canvas_.text({centre, bottom_}, line, {.colour = ink, .anchor = 0.5});
+    }
+    bottom_ += 0.5 * font_;
+  }
+
+  std::vector<Line> marker(const Series& series, Point at, bool& closed) const {
+    const double r = 0.34 * font_;
+    const auto [x, y] = at;
+    closed = true;
+    switch ((static_cast<size_t>(series.hue) + series.variation) % 5) {
+      case 1:
+        return {{{x, y - r}, {x + r, y + 0.8 * r}, {x - r, y + 0.8 * r}}};
+      case 2:
+        return {{{x - 0.8 * r, y - 0.8 * r},
+                 {x + 0.8 * r, y - 0.8 * r},
+                 {x + 0.8 * r, y + 0.8 * r},
+                 {x - 0.8 * r, y + 0.8 * r}}};
+      case 3:
+        return {{{x, y - 1.1 * r}, {x + 1.1 * r, y}, {x, y + 1.1 * r}, {x - 1.1 * r, y}}};
+      case 4:
+        closed = false;
+        return {{{x - 0.7 * r, y - 0.7 * r}, {x + 0.7 * r, y + 0.7 * r}},
+                {{x - 0.7 * r, y + 0.7 * r}, {x + 0.7 * r, y - 0.7 * r}}};
+      default:
+        closed = false;
+        return {dot(at)};
+    }
+  }
+  void mark(const Series& series, const std::vector<Point>& places) {
+    bool closed = false, dots = false;
+    std::vector<Line> all;
+    for (const Point& at : places)
+      for (Line& line : marker(series, at, closed)) {
+        dots = !closed && line.size() == 2 && line[0].x == line[1].x;
+        all.push_back(std::move(line));
+      }
+    const std::string& colour = colour_of(series);
+    Pen pen{.stroke = colour, .width = (dots ? 0.62 : 0.14) * font_};
+    if (closed) pen.fill = colour;
+    canvas_.lines(all, pen, closed);
+  }
+
+  /// Lines of keys, each with its text, as far as one fits beside the other.
+  void legend() {
+    std::vector<size_t> shown;
+    for (size_t s = 0; s < plot_.series.size(); ++s)
+      if (!plot_.series[s].faint) shown.push_back(s);
+    if (shown.size() < 2) return;
+    const double sign = 2.2 * font_, gap = 1.4 * font_, line_height = 1.45 * font_;
+    double x = 0, y = bottom_ + font_;
+    for (const size_t s : shown) {
+      const Series& series = plot_.series[s];
+      const std::vector<std::string> lines = broken(canvas_, series.label, width() - sign - 4);
+      double wide = 0;
+      for (const std::string& line : lines) wide = std::max(wide, room_for(canvas_, line));
+      if (x > 0 && x + sign + wide > width()) {
+        x = 0;
+        y += line_height;
+      }
+      canvas_.open(fmt::format("class=\"key\" data-s=\"{}\"", s), "");
+      const double middle = y - 0.35 * font_;
+      if (plot_.kind == Plot::Kind::timeline || plot_.kind == Plot::Kind::bars)
+        fill({x + 2, middle - 0.4 * font_, 1.6 * font_, 0.8 * font_}, colour_of(series));
+      else {
+        if (series.line)
+          stroke({{{x + 2, middle}, {x + 1.8 * font_, middle}}}, colour_of(series), 1.7,
+                 dash_of(series));
+        if (series.hue >= 0) mark(series, {{x + 0.9 * font_ + 1, middle}});
+      }
+      for (size_t i = 0; i < lines.size(); ++i) {
+        if (i > 0) y += 1.2 * font_;
+        canvas_.text({x + sign, y}, lines[i], {.colour = ink});
+      }
+      canvas_.close();
+      x += sign + wide + gap;
+      if (lines.size() > 1) x = width();
+    }
+    bottom_ = y + 0.6 * font_;
+  }
+
+  std::string described(const Series& series, const PlotPoint& point, const std::string& at) const {
+    std::string text =
+        fmt::format("{}: {:.4g}", point.name.empty() ? series.label : point.name, point.y);
+    if (std::isfinite(point.low) && std::isfinite(point.high))
+      text += fmt::format(" ({:.4g} to {:.4g})", point.low, point.high);
+    return text + at;
+  }
+
+  /// The interval of a point, along one axis; an arrow where it leaves the chart, and a sentence.
+  void whisker(const Series& series, const PlotPoint& point, const Axis& axis, double across,
+               bool upright) {
+    if (!std::isfinite(point.low) || !std::isfinite(point.high) || point.low == point.high) return;
+    const double low = std::max(point.low, axis.min), high = std::min(point.high, axis.max);
+    const double cap = 0.28 * font_, head = 0.45 * font_;
+    const auto placed = [&](double along, double aside) {
+      return upright ? Point{across + aside, along} : Point{along, across + aside};
+    };
+    std::vector<Line> out = {{placed(axis.at(low), 0), placed(axis.at(high), 0)}};
+    for (const auto& [value, end] : {std::pair{point.low, low}, {point.high, high}}) {
+      const double along = axis.at(end);
+      if (axis.holds(value)) {
+        out.push_back({placed(along, -cap), placed(along, cap)});
+        continue;
+      }
+      const double back =
+          along + std::copysign(head, (end == low ? 1 : -1) * (axis.to - axis.from));
+      out.push_back({placed(back, -cap), placed(along, 0), placed(back, cap)});
+    }
+    stroke(out, plot_.kind == Plot::Kind::bars ? ink : colour_of(series), 1.2);
+    if (axis.holds(point.low) && axis.holds(point.high)) return;
+    const std::string& name = point.name.empty() ? series.label : point.name;
+    facts_.push_back(fmt::format("The interval{} leaves the axis: {:.3g} to {:.3g}.",
+                                 name.empty() ? "" : " of " + name, point.low, point.high));
+  }
+  void seeds(const Series& series, const PlotPoint& point, const Axis& axis, double across,
+             bool upright) {
+    std::vector<Line> dots;
+    for (const double value : point.seeds)
+      if (axis.holds(value))
+        dots.push_back(
+            dot(upright ? Point{across, axis.at(value)} : Point{axis.at(value), across}));
+    if (point.seeds.size() > 1)
+      canvas_.lines(dots, {.stroke = plot_.kind == Plot::Kind::bars ? ink : colour_of(series),
+                           .width = 0.3 * font_,
+                           .opacity = 0.6});
+  }
+
+  void lines() {
+    Axis x = x_axis(plot_), y = y_axis(plot_, facts_);
+    const double top = 0.8 * font_, height = 0.58 * width();
+    const std::vector<double> ticks = y.ticks(std::max(3.0, height / (2.6 * font_)));
+    double widest = room_for(canvas_, "10") * 1.5;
+    for (const double value : ticks) widest = std::max(widest, room_for(canvas_, tick_text(value)));
+    y.from = top + height;
+    y.to = top;
+    x.from = widest + 2.4 * font_;
+    x.to = width() - 0.8 * font_;
+    std::vector<Line> across;
+    for (const double value : ticks) {
+      across.push_back({{x.from, y.at(value)}, {x.to, y.at(value)}});
+      number({x.from - 0.5 * font_, y.at(value) + 0.35 * font_}, value, y, 1);
+    }
+    stroke(across, grid);
+    canvas_.text({font_, top + height / 2}, plot_.y,
+                 {.colour = ink, .anchor = 0.5, .upright = true});
+    lower_axis(x, plot_.x, top, y.from);
+    const double margin = 0.4 * font_;  // half of a marker
+    canvas_.clip({x.from - margin, top - margin, x.to - x.from + 2 * margin, height + 2 * margin});
+    for (size_t s = 0; s < plot_.series.size(); ++s) curve(s, x, y);
+    canvas_.unclip();
+    legend();
+  }
+
+  void curve(size_t s, const Axis& x, const Axis& y) {
+    const Series& series = plot_.series[s];
+    std::vector<PlotPoint> points;
+    for (const PlotPoint& point : series.points)
+      if (std::isfinite(point.y) && (!y.log || point.y > 0)) points.push_back(point);
+    const auto place = [&](double at, double value) {
+      // Far outside is as good as outside, and has no long numbers.
+      const double reach = 3 * std::abs(y.to - y.from);
+      const double placed = y.log && value <= 0 ? y.from + reach : y.at(value);
+      return Point{x.at(at), std::clamp(placed, y.to - reach, y.from + reach)};
+    };
+    const std::string& colour = colour_of(series);
+    canvas_.open(fmt::format("data-s=\"{}\"", s), series.label);
+    if (series.band) {
+      Line area;
+      for (const PlotPoint& point : points)
+        area.push_back(place(point.x, std::isfinite(point.high) ? point.high : point.y));
+      for (auto point = points.rbegin(); point != points.rend(); ++point)
+        area.push_back(place(point->x, std::isfinite(point->low) ? point->low : point->y));
+      if (points.size() > 1) canvas_.lines({area}, {.fill = colour, .opacity = 0.16}, true);
+    }
+    if (series.line && points.size() > 1) {
+      Line line;
+      for (const PlotPoint& point : points) line.push_back(place(point.x, point.y));
+      stroke({line}, colour, series.faint ? 1 : 1.7, dash_of(series));
+    }
+    const size_t spread = plot_.markers > 0 ? plot_.markers : points.size() > 40 ? 8 : 0;
+    const size_t every = spread > 0 ? (points.size() + spread - 1) / spread : 1;
+    std::vector<Point> marks;
+    for (size_t i = every / 2; i < points.size() && series.hue >= 0 && !series.faint; i += every) {
+      const PlotPoint& point = points[i];
+      if (spread == 0)
+        canvas_.open("class=\"p\"",
+                     described(series, point, fmt::format(" at {} {:.4g}", plot_.x, point.x)));
+      if (!series.band) whisker(series, point, y, x.at(point.x), true);
+      seeds(series, point, y, x.at(point.x), true);
+      if (spread == 0) {
+        mark(series, {place(point.x, point.y)});
+        canvas_.close();
+      } else {
+        marks.push_back(place(point.x, point.y));
+      }
+    }
+    mark(series, marks);
+    canvas_.close();
+  }
+
+  /// Names beside rows: their width, and the lines of each.
+  double names(const std::vector<std::string>& all, std::vector<std::vector<std::string>>& lines,
+               double most) const {
+    double widest = 0;
+    for (const std::string& name : all) {
+      lines.push_back(broken(canvas_, name, most));
+      for (const std::string& line : lines.back())
+        widest = std::max(widest, room_for(canvas_, line));
+    }
+    return widest + 0.6 * font_;
+  }
+  void write_name(const std::vector<std::string>& lines, double right, double middle) {
+    for (size_t i = 0; i < lines.size(); ++i)
+      canvas_.text({right - 0.5 * font_,
+                    middle + 0.35 * font_ +
+                        1.1 * font_ *
+                            (static_cast<double>(i) - 0.5 * static_cast<double>(lines.size() - 1))},
+                   lines[i], {.colour = ink, .anchor = 1});
+  }
+
+  /// A row for each category, from the left, so that there is room for its name.
+  void bars() {
+    std::vector<std::vector<std::string>> text;
+    Axis axis = y_axis(plot_, facts_);
+    axis.from = names(plot_.categories, text, 0.42 * width());
+    axis.to = width() - 1.2 * font_;
+    const double count = static_cast<double>(plot_.series.size());
+    double bottom = 0.3 * font_;
+    std::vector<Rect> rows;
+    for (const auto& lines : text) {
+      rows.push_back({axis.from, bottom, axis.to - axis.from,
+                      font_ * std::max(1.55 + 0.8 * (count - 1),
+                                       1.15 * static_cast<double>(lines.size()) + 0.4)});
+      bottom += rows.back().height;
+    }
+    lower_axis(axis, plot_.y, 0, bottom);
+    for (size_t r = 0; r < rows.size(); ++r)
+      write_name(text[r], axis.from, rows[r].y + rows[r].height / 2);
+    const double zero = axis.at(axis.holds(0) ? 0 : axis.min);
+    for (size_t s = 0; s < plot_.series.size(); ++s) {
+      const Series& series = plot_.series[s];
+      canvas_.open(fmt::format("data-s=\"{}\"", s), series.label);
+      for (const PlotPoint& point : series.points) {
+        const Rect& row = rows[static_cast<size_t>(point.x)];
+        const double height = std::min((row.height - 0.35 * font_) / count, 1.2 * font_);
+        const double y = row.y + row.height / 2 + (static_cast<double>(s) - count / 2) * height;
+        canvas_.open("class=\"p\"", described(series, point, ""));
+        const double end = axis.at(std::clamp(point.y, axis.min, axis.max));
+        fill({std::min(zero, end), y, std::abs(end - zero), height},
+             colour_of(point.hue < 0 ? series.hue : point.hue), 0.55);
+        whisker(series, point, axis, y + height / 2, false);
+        seeds(series, point, axis, y + height / 2, false);
+        canvas_.close();
+      }
+      canvas_.close();
+    }
+    legend();
+  }
+
+  void timeline() {
+    std::vector<std::vector<std::string>> text;
+    Axis axis;
+    axis.from = names(plot_.categories, text, 0.35 * width());
+    axis.to = width() - 1.2 * font_;
+    axis.max = 0;
+    for (const Span& span : plot_.spans) axis.max = std::max(axis.max, span.end);
+    const double height = 1.9 * font_;
+    lower_axis(axis, plot_.x, 0, height * static_cast<double>(text.size()));
+    for (size_t lane = 0; lane < text.size(); ++lane)
+      write_name(text[lane], axis.from, (static_cast<double>(lane) + 0.5) * height);
+    for (size_t s = 0; s < plot_.series.size(); ++s) {
+      canvas_.open(fmt::format("data-s=\"{}\"", s), plot_.series[s].label);
+      for (const Span& span : plot_.spans)
+        if (span.series == s) {
+          canvas_.open("class=\"p\"", fmt::format("{}: {:.4g} to {:.4g}", plot_.series[s].label,
+                                                  span.begin, span.end));
+          fill({axis.at(span.begin), static_cast<double>(span.lane) * height + 0.2 * font_,
+                std::max(axis.at(span.end) - axis.at(span.begin), 0.3), height - 0.4 * font_},
+               colour_of(plot_.series[s]));
+          canvas_.close();
+        }
+      canvas_.close();
+    }
+    legend();
+  }
+
+  void heat() {
+    std::vector<double> values;
+    for (const HeatMap& map : plot_.maps)
+      for (const double value : map.values)
+        if (std::isfinite(value)) values.push_back(value);
+    if (values.empty()) return;
+    std::ranges::sort(values);
+    // The largest few weights may be far above all others: the scale ends where 0.5 % are above it.
+    const bool named = !plot_.maps[0].rows.empty();
+    const double least = named ? values[0] : std::min(0.0, values[0]);
+    double most = named
+                      ? values.back()
+                      : values[static_cast<size_t>(0.995 * static_cast<double>(values.size() - 1))];
+    if (most <= least) most = values.back() > least ? values.back() : least + 1;
+    // The best is yellow.
+    const auto part = [&](double value) {
+      return plot_.falls ? (most - value) / (most - least) : (value - least) / (most - least);
+    };
+    if (named)
+      for (const HeatMap& map : plot_.maps) squares(map, part);
+    else
+      tiles(part);
+    // The scale of colours.
+    const double left = 0.5 * font_, length = 0.35 * width();
+    bottom_ += 0.9 * font_;
+    std::vector<uint8_t> scale;
+    for (int64_t i = 0; i < 64; ++i)
+      for (const uint8_t byte : viridis(part(least + static_cast<double>(i) / 63 * (most - least))))
+        scale.push_back(byte);
+    const double begin = left + room_for(canvas_, tick_text(least)) + font_;
+    canvas_.text({left, bottom_ + 0.75 * font_}, tick_text(least), {.colour = dim});
+    canvas_.image({begin, bottom_, length, 0.8 * font_}, 64, 1, scale);
+    canvas_.text({begin + length + 0.6 * font_, bottom_ + 0.75 * font_},
+                 tick_text(most) + (most < values.back() ? " and more" : "") + "  " + plot_.y,
+                 {.colour = dim});
+    bottom_ += 1.4 * font_;
+  }
+
+  /// Squares with names and values.
+  void squares(const HeatMap& map, const std::function<double(double)>& part) {
+    std::vector<std::vector<std::string>> text, heads;
+    const double left = names(map.rows, text, 0.35 * width());
+    const double cell = std::min((width() - left) / static_cast<double>(map.width), 8 * font_);
+    const double widest = names(map.columns, heads, 8 * font_);
+    const bool upright = widest > cell;
+    double lines = 1;
+    for (const auto& head : heads) lines = std::max(lines, static_cast<double>(head.size()));
+    double y = bottom_ + (upright ? widest : 1.15 * font_ * lines) + 0.5 * font_;
+    for (size_t c = 0; c < heads.size(); ++c)
+      for (size_t i = 0; i < heads[c].size(); ++i) {
+        const double up = 1.15 * font_ * static_cast<double>(heads[c].size() - 1 - i);
+        const double middle = left + (static_cast<double>(c) + 0.5) * cell;
+        if (upright)
+          canvas_.text({middle + 0.35 * font_ - up +
+                            0.575 * font_ * static_cast<double>(heads[c].size() - 1),
+                        y - 0.4 * font_},
+                       heads[c][i], {.colour = ink, .upright = true});
+        else
+          canvas_.text({middle, y - 0.4 * font_ - up}, heads[c][i], {.colour = ink, .anchor = 0.5});
+      }
+    for (size_t r = 0; r < map.rows.size(); ++r) {
+      const double height = font_ * std::max(1.7, 1.15 * static_cast<double>(text[r].size()) + 0.3);
+      write_name(text[r], left, y + height / 2);
+      for (size_t c = 0; c < map.columns.size(); ++c) {
+        const size_t at = r * static_cast<size_t>(map.width) + c;
+        if (!std::isfinite(map.values[at])) continue;
+        const double share = part(map.values[at]);
+        const Rect place{left + static_cast<double>(c) * cell, y, cell - 1, height - 1};
+        canvas_.open("class=\"p\"", map.rows[r] + ", " + map.columns[c] + ": " + map.texts[at]);
+        fill(place, hex(viridis(share)));
+        const std::string shown = map.texts[at].substr(0, map.texts[at].find(' '));
+        if (room_for(canvas_, shown, 0.9) < cell - 2)
+          canvas_.text(
+              {place.x + place.width / 2, y + height / 2 + 0.3 * font_}, shown,
+              {.colour = share > 0.55 ? "#000000" : "#ffffff", .anchor = 0.5, .size = 0.9});
+        canvas_.close();
+      }
+      y += height;
+    }
+    bottom_ = y;
+  }
+
+  /// Images side by side.
+  void tiles(const std::function<double(double)>& part) {
+    const double count = std::min<double>(4, static_cast<double>(plot_.maps.size()));
+    const double gap = font_, side = std::min((width() - gap * (count - 1)) / count, 0.6 * width());
+    double x = 0, y = 1.3 * font_, lowest = y;
+    for (const HeatMap& map : plot_.maps) {
+      if (x > 0 && x + side > width() + 1) {
+        x = 0;
+        y = lowest + 2 * font_;
+      }
+      const double height = side * static_cast<double>(map.height) / static_cast<double>(map.width);
+      canvas_.text({x, y - 0.4 * font_}, map.label, {.colour = dim, .size = 0.9});
+      std::vector<uint8_t> pixels;
+      for (const double value : map.values)
+        for (const uint8_t byte :
+             std::isfinite(value) ? viridis(part(value)) : std::array<uint8_t, 3>{225, 228, 232})
+          pixels.push_back(byte);
+      canvas_.image({x, y, side, height}, map.width, map.height, pixels);
+      lowest = std::max(lowest, y + height);
+      x += side + gap;
+    }
+    bottom_ = lowest;
+  }
+
+  const Plot& plot_;
+  Canvas& canvas_;
+  std::vector<std::string>& facts_;
+  double font_;
+  double bottom_ = 0;  // of what is drawn
+};
+
+}  // namespace
+
+std::string draw(const Plot& plot, Canvas& canvas, std::vector<std::string>* facts) {
+  std::vector<std::string> left;
+  std::string file = Drawing(plot, canvas, left).file();
+  constexpr size_t most = 6;
+  if (left.size() > most) {
+    left[most - 1] =
+        fmt::format("{} more curves or intervals leave the chart.", left.size() - most + 1);
+    left.resize(most);
+  }
+  if (facts) facts->insert(facts->end(), left.begin(), left.end());
+  return file;
+}
+
+std::string tick_text(double value) {
+  const double size = std::abs(value);
+  constexpr std::pair<double, const char*> units[] = {{1e9, "G"}, {1e6, "M"}, {1e4, "k"}};
+  for (const auto& [least, unit] : units)
+    if (size >= least && size < 1e12)
+      return fmt::format("{:.3g}{}", value / (least == 1e4 ? 1e3 : least), unit);
+  std::string text = fmt::format("{:.4g}", value);
+  if (const size_t e = text.find('e'); e != std::string::npos) {
+    size_t zeros = e + 2;
+    while (text[zeros] == '0') ++zeros;
+    text.erase(e + 2, zeros - e - 2);
+    if (text[e + 1] == '+') text.erase(e + 1, 1);
+  }
+  return text;
+}
+
+}  // namespace longhand::train
