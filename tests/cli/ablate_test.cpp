@@ -19,7 +19,7 @@
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/lab/manifest.h"
 #include "longhand/train/lab/merge.h"
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 #include "longhand/train/lab/sweep.h"
 #include "longhand/train/results/table.h"
 #include "tests/cli/program.h"

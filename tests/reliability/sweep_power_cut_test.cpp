@@ -12,7 +12,7 @@
 #include "longhand/core/error.h"
 #include "longhand/train/lab/cell.h"
 #include "longhand/train/lab/grid.h"
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 #include "longhand/train/lab/sweep.h"
 #include "tests/cli/program.h"
 #include "tests/cli/tiny.h"

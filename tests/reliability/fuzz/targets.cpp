@@ -28,7 +28,7 @@
 #include "longhand/train/lab/cell.h"
 #include "longhand/train/lab/drop_in.h"
 #include "longhand/train/lab/grid.h"
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 #include "longhand/train/lab/sweep.h"
 #include "longhand/train/plugin/load_plugin.h"
 #include "longhand/train/results/table.h"

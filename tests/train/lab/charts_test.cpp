@@ -1,11 +1,11 @@
-#include "longhand/train/lab/charts.h"
+#include "longhand/train/lab/report/charts.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "longhand/data/file.h"
-#include "longhand/train/lab/page.h"
+#include "longhand/train/lab/report/page.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 

@@ -1,4 +1,4 @@
-#include "longhand/train/lab/headline.h"
+#include "longhand/train/lab/report/headline.h"
 
 #include "tests/support/catch.h"
 

@@ -1,10 +1,10 @@
 // Two sweeps compared cell by cell, and folders of results.
-#include "longhand/train/lab/paired.h"
+#include "longhand/train/lab/report/paired.h"
 
 #include <cmath>
 
 #include "longhand/core/error.h"
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 

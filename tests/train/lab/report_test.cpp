@@ -1,4 +1,4 @@
-#include "longhand/train/lab/page.h"
+#include "longhand/train/lab/report/page.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "longhand/train/lab/board.h"
-#include "longhand/train/lab/charts.h"
-#include "longhand/train/lab/slopes.h"
+#include "longhand/train/lab/report/board.h"
+#include "longhand/train/lab/report/charts.h"
+#include "longhand/train/lab/report/slopes.h"
 #include "longhand/train/run/run_record.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

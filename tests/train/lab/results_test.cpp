@@ -9,7 +9,7 @@
 
 #include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/lab/page.h"
+#include "longhand/train/lab/report/page.h"
 #include "longhand/train/lab/results.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

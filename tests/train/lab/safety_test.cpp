@@ -11,7 +11,7 @@
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/lab/estimate.h"
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 #include "longhand/train/lab/results.h"
 #include "longhand/train/lab/runner.h"
 #include "longhand/train/lab/verify.h"

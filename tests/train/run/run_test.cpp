@@ -11,7 +11,7 @@
 #include <tuple>
 
 #include "longhand/data/file.h"
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 #include "longhand/train/run/process.h"
 #include "longhand/train/transfer/saved_model.h"
 #include "tests/support/catch.h"

@@ -3,10 +3,10 @@
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cli/commands/commands.h"
-#include "longhand/train/lab/board.h"
-#include "longhand/train/lab/charts.h"
-#include "longhand/train/lab/page.h"
-#include "longhand/train/lab/paired.h"
+#include "longhand/train/lab/report/board.h"
+#include "longhand/train/lab/report/charts.h"
+#include "longhand/train/lab/report/page.h"
+#include "longhand/train/lab/report/paired.h"
 
 namespace longhand::cli {
 namespace {

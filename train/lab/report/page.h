@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 
 namespace longhand::train {
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "longhand/train/lab/board.h"
-#include "longhand/train/lab/plot.h"
+#include "longhand/train/lab/report/board.h"
+#include "longhand/train/lab/report/plot.h"
 
 namespace longhand::train {
 

@@ -1,4 +1,4 @@
-#include "longhand/train/lab/canvas.h"
+#include "longhand/train/lab/report/canvas.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

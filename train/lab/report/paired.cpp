@@ -1,4 +1,4 @@
-#include "longhand/train/lab/paired.h"
+#include "longhand/train/lab/report/paired.h"
 
 #include <fmt/format.h>
 

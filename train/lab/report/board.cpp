@@ -1,4 +1,4 @@
-#include "longhand/train/lab/board.h"
+#include "longhand/train/lab/report/board.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,7 @@
 
 #include "longhand/core/statistics.h"
 #include "longhand/train/lab/columns.h"
-#include "longhand/train/lab/headline.h"
+#include "longhand/train/lab/report/headline.h"
 #include "longhand/train/lab/seeds.h"
 #include "longhand/train/results/rows.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 #include "longhand/train/lab/seeds.h"
 #include "longhand/train/results/table.h"
 

@@ -1,4 +1,4 @@
-#include "longhand/train/lab/charts.h"
+#include "longhand/train/lab/report/charts.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "longhand/train/lab/columns.h"
-#include "longhand/train/lab/headline.h"
-#include "longhand/train/lab/slopes.h"
+#include "longhand/train/lab/report/headline.h"
+#include "longhand/train/lab/report/slopes.h"
 
 namespace longhand::train {
 namespace {

@@ -1,4 +1,4 @@
-#include "longhand/train/lab/plot.h"
+#include "longhand/train/lab/report/plot.h"
 
 #include <fmt/format.h>
 

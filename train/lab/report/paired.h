@@ -1,7 +1,7 @@
 // Paired: two sweeps compared variant by variant, over the seeds that both have.
 #pragma once
 
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 
 namespace longhand::train {
 

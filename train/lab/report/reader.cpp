@@ -1,4 +1,4 @@
-#include "longhand/train/lab/reader.h"
+#include "longhand/train/lab/report/reader.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "longhand/train/lab/canvas.h"
+#include "longhand/train/lab/report/canvas.h"
 
 namespace longhand::train {
 

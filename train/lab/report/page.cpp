@@ -1,4 +1,4 @@
-#include "longhand/train/lab/page.h"
+#include "longhand/train/lab/report/page.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,9 +16,9 @@
 #include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
-#include "longhand/train/lab/assets.h"
-#include "longhand/train/lab/board.h"
-#include "longhand/train/lab/charts.h"
+#include "longhand/train/lab/report/assets.h"
+#include "longhand/train/lab/report/board.h"
+#include "longhand/train/lab/report/charts.h"
 #include "longhand/train/results/codec.h"
 
 namespace longhand::train {

@@ -1,4 +1,4 @@
-#include "longhand/train/lab/slopes.h"
+#include "longhand/train/lab/report/slopes.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
