@@ -55,8 +55,8 @@ Variable elu_plus_one(const Variable& x);
 Variable gelu(const Variable& x);
 /// x / (1 + e^-x), also called swish. Ramachandran et al. 2017 (arXiv 1710.05941).
 Variable silu(const Variable& x);
-/// log(1 + e^x), for x of any size.
-Variable softplus(const Variable& x);
+/// outer log(1 + e^(inner x)), for x of any size: log sigmoid(x) is softplus(x, -1, -1).
+Variable softplus(const Variable& x, double inner = 1, double outer = 1);
 /// [cos x, sin x] for x (…, m): (…, 2m).
 Variable cos_sin(const Variable& x);
 
@@ -144,6 +144,17 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 /// x / sqrt(mean x² + eps) * weight over the last axis. weight is (n) or undefined. Zhang &
 /// Sennrich 2019 (arXiv 1910.07467), eq. 4.
 Variable rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
+/// What a gate makes of its logits z: z / (1 + e^-z), or 1 / (1 + e^-z).
+enum class GateFunction { silu, sigmoid };
+/// Arguments of gated().
+struct GatedOptions {
+  GateFunction function = GateFunction::silu;
+  std::optional<NormOptions> norm = {};  // along the last axis
+  bool norm_last = false;                // of the gated x, instead of x
+};
+/// norm(x) f(logits) or, with norm_last, norm(x f(logits)), for x and logits of one shape, in one pass
+/// over memory. Without a norm x f(logits), with undefined logits norm(x).
+Variable gated(const Variable& x, const Variable& logits, const GatedOptions& options = {});
 
 // ---- shapes: views if strides allow ------------------------------------------------------------
 Variable reshape(const Variable& x, const Shape& shape);

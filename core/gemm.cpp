@@ -2,6 +2,8 @@
 
 #include <cblas.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <limits>
 #include <mutex>
 #include <optional>
@@ -12,6 +14,13 @@
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/measure/multiply_adds.h"
 #include "longhand/core/parallel.h"
+
+// Of builds with kernels for several CPUs, though in no header: one forgets which it uses, and the other
+// chooses as at the start of the process, by OPENBLAS_CORETYPE or else by the CPU.
+extern "C" {
+[[gnu::weak]] void gotoblas_dynamic_quit();
+[[gnu::weak]] void gotoblas_dynamic_init();
+}
 
 namespace longhand {
 namespace {
@@ -319,6 +328,36 @@ void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha, do
 void check_blas(int threads) {
   check_build(threads);
   pin_blas_to_one_thread();
+}
+
+std::string better_blas_core(std::string_view core, Isa used) {
+  constexpr std::string_view older[] = {
+      "Katmai", "Coppermine", "Northwood", "Prescott",   "Banias",      "Atom",         "Core2",
+      "Penryn", "Dunnington", "Nehalem",   "Athlon",     "Opteron",     "Opteron_SSE3", "Barcelona",
+      "Bobcat", "Bulldozer",  "Nano",      "Piledriver", "Steamroller", "Sandybridge"};
+  constexpr std::string_view with_avx2[] = {"Excavator", "Haswell", "Zen"};
+  // Other names are of newer CPUs.
+  const Isa of_core = std::ranges::count(older, core)       ? Isa::baseline
+                      : std::ranges::count(with_avx2, core) ? Isa::avx2
+                                                            : Isa::avx512;
+  if (of_core >= used) return "";
+  return used == Isa::avx512 ? "SkylakeX" : "Haswell";
+}
+
+void use_better_blas_core() {
+  const std::string better = better_blas_core(openblas_get_corename(), isa());
+  if (better.empty() || !gotoblas_dynamic_quit || !gotoblas_dynamic_init) return;
+  setenv("OPENBLAS_CORETYPE", better.c_str(), 1);
+  gotoblas_dynamic_quit();
+  gotoblas_dynamic_init();
+}
+
+std::string blas_advice() {
+  const std::string core = openblas_get_corename(), better = better_blas_core(core, isa());
+  if (better.empty()) return "";
+  return concat_message(
+      "OpenBLAS runs kernels for ", core, ", which do not use ", name_of(isa()),
+      ": its products are slower than they could be; set OPENBLAS_CORETYPE=", better);
 }
 
 std::string blas_description() {

@@ -1,6 +1,10 @@
 // Matrix products of views, on top of OpenBLAS.
 #pragma once
 
+#include <string>
+#include <string_view>
+
+#include "longhand/core/simd.h"
 #include "longhand/core/tensor.h"
 #include "longhand/core/view.h"
 
@@ -31,5 +35,16 @@ void check_blas(int threads);
 /// Describes the BLAS in use, as "OpenBLAS 0.3.21 pthread Haswell". Bits differ between CPU kernels
 /// (the last word), so checkpoints record it.
 std::string blas_description();
+
+/// OpenBLAS chooses kernels of an old CPU for one that is newer than itself, and those of
+/// OPENBLAS_CORETYPE if it is set. If they use less than isa(), this makes it use others, and sets
+/// OPENBLAS_CORETYPE for the processes that this one starts. Call it before other threads run; programs
+/// do, the library does not. Throws ConfigError as isa() does.
+void use_better_blas_core();
+/// What to do if OpenBLAS nevertheless uses less than isa(); empty if it does not.
+std::string blas_advice();
+/// The core for OPENBLAS_CORETYPE whose kernels use the instruction set `used`, if those for `core`, a
+/// name of openblas_get_corename(), use less; otherwise empty.
+std::string better_blas_core(std::string_view core, Isa used);
 
 }  // namespace longhand

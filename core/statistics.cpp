@@ -93,6 +93,16 @@ Estimate estimate(std::span<const double> values) {
   return out;
 }
 
+Estimate estimate_of_positive(std::span<const double> values) {
+  Estimate out = estimate(values);
+  const bool is_positive = out.mean > 0 && *std::ranges::min_element(values) >= 0;
+  if (!is_positive || values.size() < 2) return out;
+  const double factor = std::exp((out.high - out.mean) / out.mean);
+  out.low = out.mean / factor;
+  out.high = out.mean * factor;
+  return out;
+}
+
 Estimate accuracy_of_seeds(std::span<const double> accuracies) {
   Estimate out = estimate(accuracies);
   if (out.low == out.high || solved(accuracies)) {

@@ -19,6 +19,11 @@ struct Estimate {
 /// with n - 1 degrees of freedom.
 Estimate estimate(std::span<const double> values);
 
+/// The mean m of independent positive values, such as times and errors, with an interval of its logarithm by
+/// the delta method, m e^(+- t s / (m sqrt(n))): it stays above 0, and is symmetric on a logarithmic axis.
+/// estimate() if the mean is not above 0 or a value is below it.
+Estimate estimate_of_positive(std::span<const double> values);
+
 /// The mean of accuracies of several seeds: estimate(), with the interval cut to 0 … 1. Without an interval
 /// if all are equal, or if solved() has a value: no interval of so few values would be right.
 Estimate accuracy_of_seeds(std::span<const double> accuracies);

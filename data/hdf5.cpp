@@ -260,16 +260,10 @@ struct Hdf5Writer::State {
     StoredType type;
     Shape shape;
   };
-  Handle file;
+  Handle file, links, plain;         // properties of links, and of datasets without chunks
   std::map<std::string, Rows> rows;  // datasets in progress
 
-  // Links keep the default encoding, ASCII: with another one, libhdf5 writes groups of the new style,
-  // which Hdf5Reader refuses.
   Handle create(const std::string& path, StoredType type, const Shape& shape, hid_t properties) {
-    const Handle links = own(H5Pcreate(H5P_LINK_CREATE), H5Pclose, path);
-    must(H5Pset_create_intermediate_group(links, 1), path);
-    // no timestamps: the same contents must give the same bytes
-    must(H5Pset_obj_track_times(properties, false), path);
     const Handle space = space_of(shape, path);
     return own(H5Dcreate2(file, absolute(path).c_str(), format_of(type).type, space, links,
                           properties, H5P_DEFAULT),
@@ -282,6 +276,13 @@ Hdf5Writer::Hdf5Writer() : state_(new State) {
   state_->file =
       own(H5Fcreate(unique_name().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, in_memory_access()),
           H5Fclose, "cannot create an image in memory");
+  // Links keep the default encoding, ASCII: with another one, libhdf5 writes groups of the new style,
+  // which Hdf5Reader refuses.
+  state_->links = own(H5Pcreate(H5P_LINK_CREATE), H5Pclose, "properties");
+  must(H5Pset_create_intermediate_group(state_->links, 1), "properties");
+  // no timestamps: the same contents must give the same bytes
+  state_->plain = own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
+  must(H5Pset_obj_track_times(state_->plain, false), "properties");
 }
 
 void Hdf5Writer::Close::operator()(State* state) const {
@@ -291,18 +292,16 @@ void Hdf5Writer::Close::operator()(State* state) const {
 
 void Hdf5Writer::create_group(const std::string& path) {
   const Session session;
-  const Handle links = own(H5Pcreate(H5P_LINK_CREATE), H5Pclose, path);
-  must(H5Pset_create_intermediate_group(links, 1), path);
-  own(H5Gcreate2(state_->file, absolute(path).c_str(), links, H5P_DEFAULT, H5P_DEFAULT), H5Gclose,
-      path, ": cannot create the group");
+  own(H5Gcreate2(state_->file, absolute(path).c_str(), state_->links, H5P_DEFAULT, H5P_DEFAULT),
+      H5Gclose, path, ": cannot create the group");
 }
 
 void Hdf5Writer::put(const std::string& path, const Tensor& value) {
   check<DataError>(value.defined(), path, ": an undefined tensor cannot be stored");
   const Tensor dense = value.contiguous();
   const Session session;
-  const Handle properties = own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, path);
-  const Handle dataset = state_->create(path, stored_as(value.dtype()), value.shape(), properties);
+  const Handle dataset =
+      state_->create(path, stored_as(value.dtype()), value.shape(), state_->plain);
   if (value.numel() == 0) return;
   dispatch_any(value.dtype(), [&]<class T>() {
     must(H5Dwrite(dataset, memory_type(value.dtype()), H5S_ALL, H5S_ALL, H5P_DEFAULT,
@@ -315,7 +314,7 @@ void Hdf5Writer::create_rows(const std::string& path, StoredType type, const Sha
   check<DataError>(shape.rank() >= 1, path,
                    ": expected at least one axis for a dataset of rows, got a scalar");
   const Session session;
-  const Handle properties = own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, path);
+  const Handle properties = own(H5Pcopy(state_->plain), H5Pclose, path);
   if (shape.numel() > 0) {
     // Small chunks of whole rows, because reading one row decompresses its chunk.
     constexpr int64_t chunk_bytes = 1 << 14;
@@ -944,6 +943,10 @@ T Hdf5Reader::attribute_as(const std::string& path, const std::string& key) cons
   constexpr std::string_view kinds[] = {"an integer", "a number", "text"};
   refuse(state_->what(path), ": attribute \"", key, "\": expected ",
          kinds[AttributeValue(T{}).index()], ", got ", kinds[value.index()]);
+}
+
+std::string hdf5_version() {  // libhdf5 refuses programs that were compiled with other headers
+  return concat_message(H5_VERS_MAJOR, ".", H5_VERS_MINOR, ".", H5_VERS_RELEASE);
 }
 
 Survey survey(const RegularFile& regular) {

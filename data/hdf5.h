@@ -29,6 +29,9 @@ enum class StoredType : uint8_t { f32, f64, i32, i64, u8, i8, u16, i16 };
 /// The smallest integer type that holds every value from low to high.
 StoredType narrowest(int64_t low, int64_t high);
 
+/// The version of libhdf5 that is linked, such as "1.10.8".
+std::string hdf5_version();
+
 /// What a file holds.
 struct Survey {
   int64_t groups = 0, datasets = 0, attributes = 0;

@@ -9,6 +9,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/file.h"
+#include "longhand/data/masked.h"
 #include "longhand/data/registry.h"
 
 namespace longhand::data {
@@ -46,17 +47,22 @@ TaskSpec find(const std::string& name) {
 struct CommonOptions {
   std::string task{};
   int64_t seed = 0;
+  double masked = 0;
 
   void describe(OptionVisitor& v) {
     describe_task(v);
-    describe_seed(v);
+    describe_others(v);
   }
   void describe_task(OptionVisitor& v) {
     v.choice("task", task, task_names(), "the task", "none: must be given");
   }
-  void describe_seed(OptionVisitor& v) {
+  void describe_others(OptionVisitor& v) {
     v.integer("seed", seed, {0},
               "seed of generated data and of random splits; train.seed does not affect them");
+    v.number(
+        "masked", masked, {0, 0.999},
+        "fraction of the tokens that a mask replaces, and that are the only targets: pretraining "
+        "on the inputs of the task; 0: the task itself");
   }
 };
 
@@ -210,7 +216,7 @@ Schema section_options() {
 Schema task_options(const std::string& name) {
   Schema options = find(name).options;
   SchemaWriter writer;
-  CommonOptions().describe_seed(writer);
+  CommonOptions().describe_others(writer);
   for (Field& field : writer.take()) options.push_back(std::move(field));
   return options;
 }
@@ -222,7 +228,7 @@ std::optional<TaskInfo> check_task(const Options& section, uint64_t seed, int64_
   std::optional<TaskInfo> info = find(common.task).check(reader, max_length);
   if (values) *values = reader.values();
   if (info) info->name = common.task;
-  return info;
+  return info && common.masked > 0 ? masked(*info) : info;
 }
 
 DataMemory task_memory(const Options& section, uint64_t seed, int64_t max_length) {
@@ -247,7 +253,8 @@ Task make_task(const Options& section, uint64_t seed, const Splits& splits, int6
   if (!splits.train) task.train.reset();
   if (!splits.validation) task.validation.reset();
   if (!splits.test) task.test.reset();
-  return task;
+  if (common.masked == 0) return task;
+  return masked(std::move(task), common.masked, static_cast<uint64_t>(common.seed));
 }
 
 void ContentHasher::add(const Batch& batch) { digester_.update(examples_as_bytes(batch)); }

@@ -6,15 +6,18 @@
 
 namespace longhand::nn {
 
-/// fc2(dropout(gelu(fc1(x)))), where fc1 maps width to hidden and fc2 back. Vaswani et al. 2017,
-/// eq. 2, with GELU instead of ReLU. Each layer has the given rank; 0: full.
+/// fc2(dropout(gelu(fc1(x)))), where fc1 maps width to hidden and fc2 back (Vaswani et al. 2017, eq. 2, with
+/// GELU instead of ReLU), or fc2(dropout(silu(a) b)), where fc1 maps width to a and b of hidden
+/// numbers each (SwiGLU: Shazeer 2020, arXiv 2002.05202, eq. 6). Each layer has the given rank; 0: full.
 class FeedForward : public Module {
  public:
-  FeedForward(const Scope& scope, int64_t width, int64_t hidden, double dropout,
+  enum class Kind { gelu, swiglu };
+  FeedForward(const Scope& scope, Kind kind, int64_t width, int64_t hidden, double dropout,
               int64_t fc1_rank = 0, int64_t fc2_rank = 0);
   Lazy forward(const Lazy& x, const Pass& pass) const;
 
  private:
+  Kind kind_;
   LinearOfRank fc1_;
   Dropout dropout_;
   LinearOfRank fc2_;

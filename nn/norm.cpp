@@ -11,9 +11,9 @@ Norm::Norm(const Scope& scope_, const std::string& type, int64_t width)
   if (type == "layer_norm") bias.emplace(scope("bias"), Shape{width}, init::zeros());
 }
 
-Lazy Norm::forward(const Lazy& x) const {
-  if (bias) return norm(x, {.weight = weight, .bias = *bias});
-  return norm(x, {.weight = weight, .eps = 1e-6, .centred = false});
+NormOptions Norm::options() const {
+  if (bias) return {.weight = weight, .bias = *bias};
+  return {.weight = weight, .eps = 1e-6, .centred = false};
 }
 
 }  // namespace longhand::nn

@@ -14,7 +14,8 @@ class Norm : public Module {
  public:
   /// Throws ConfigError for any other type.
   Norm(const Scope& scope, const std::string& type, int64_t width);
-  Lazy forward(const Lazy& x) const;
+  Lazy forward(const Lazy& x) const { return norm(x, options()); }
+  NormOptions options() const;
 
   Parameter weight;               // (width), initialised to 1
   std::optional<Parameter> bias;  // (width), initialised to 0

@@ -218,25 +218,27 @@ bool Trainer::evaluation_due() const {
 
 bool Trainer::evaluate_now(bool& best) {
   const double begin = clock_seconds();
-  std::optional<Metrics> metrics;
+  std::optional<std::vector<SegmentMetrics>> segments;
   {
     std::optional<Ema::Swap> swap;
     if (ema_) swap.emplace(*ema_);
-    metrics = evaluate(logits_, *task_.validation,
-                       {.batch_size = options_.eval_batch_size,
-                        .limit = options_.eval_batches * options_.eval_batch_size,
-                        .on_progress = observer_.on_evaluation,
-                        .should_stop = [this] { return stop_requested(); },
-                        .reducer = &step_.reducer()});
+    segments = evaluate_segments(logits_, *task_.validation,
+                                 {.batch_size = options_.eval_batch_size,
+                                  .limit = options_.eval_batches * options_.eval_batch_size,
+                                  .on_progress = observer_.on_evaluation,
+                                  .should_stop = [this] { return stop_requested(); },
+                                  .reducer = &step_.reducer()});
   }
-  if (!metrics) return false;
+  if (!segments) return false;
+  Metrics metrics;
+  for (const SegmentMetrics& segment : *segments) metrics += segment.metrics;
 
   const bool by_loss = options_.best_metric == "loss";
-  const double value = by_loss ? metrics->loss() : metrics->accuracy();
+  const double value = by_loss ? metrics.loss() : metrics.accuracy();
   best = std::isfinite(value) &&
          (!state_.best || (by_loss ? value < *state_.best : value > *state_.best));
   state_.evaluated_step = state_.step;
-  state_.last_accuracy = metrics->accuracy();
+  state_.last_accuracy = metrics.accuracy();
   ++state_.evaluations_since_best;
   if (best) {
     state_.best = value;
@@ -247,10 +249,10 @@ bool Trainer::evaluate_now(bool& best) {
   Record record;
   record.step = state_.step;
   record.split = "validation";
-  record.loss = metrics->loss();
-  record.accuracy = metrics->accuracy();
-  if (task_.info.bytes && task_.info.per_token) record.bits_per_byte = metrics->bits_per_byte();
-  record.tokens_per_second = rate(metrics->tokens, clock_seconds() - begin);
+  record.loss = metrics.loss();
+  record.accuracy = metrics.accuracy();
+  if (task_.info.bytes && task_.info.per_token) record.bits_per_byte = metrics.bits_per_byte();
+  record.tokens_per_second = rate(metrics.tokens, clock_seconds() - begin);
   record.peak_memory = peak_resident_memory();
   record.best = best;
   if (observer_.on_record) observer_.on_record(record);

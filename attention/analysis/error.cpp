@@ -159,7 +159,9 @@ constexpr T Errors<T>::*members[] = {
 
 VariantError summary_of(const Samples& s, VariantError facts) {
   for (size_t i = 0; i < std::size(members<Values>); ++i)
-    facts.*members<Estimate>[i] = estimate(s.*members<Values>[i]);
+    facts.*members<Estimate>[i] = members<Values>[i] == &Samples::bias_squared
+                                      ? estimate(s.bias_squared)  // may be below 0
+                                      : estimate_of_positive(s.*members<Values>[i]);
   return facts;
 }
 
@@ -278,8 +280,8 @@ std::vector<VariantError> rank_errors(const std::vector<HeadInputs>& inputs,
   std::vector<VariantError> all(ranks.size());
   for (size_t i = 0; i < ranks.size(); ++i) {
     all[i].rank = ranks[i];
-    all[i].output = estimate(outputs[i]);
-    all[i].weights = all[i].svd_floor = estimate(weights[i]);
+    all[i].output = estimate_of_positive(outputs[i]);
+    all[i].weights = all[i].svd_floor = estimate_of_positive(weights[i]);
   }
   return all;
 }

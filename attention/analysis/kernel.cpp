@@ -122,7 +122,7 @@ void measure(KernelError& e, const Tensor& K, double largest_eigenvalue, bool ra
     }
   });
   e.draws = R * E;
-  e.error = estimate(errors);
+  e.error = estimate_of_positive(errors);
   Values ratios;
   double squares = 0;
   for (const double error : errors) {
@@ -133,8 +133,8 @@ void measure(KernelError& e, const Tensor& K, double largest_eigenvalue, bool ra
   e.ratio = estimate(ratios);
   e.least_eigenvalue = *std::min_element(least.begin(), least.end());
   e.ensemble = E;
-  if (random) e.ensemble_error = estimate(of_mean);
-  if (random && single) e.single_error = estimate(of_single);
+  if (random) e.ensemble_error = estimate_of_positive(of_mean);
+  if (random && single) e.single_error = estimate_of_positive(of_single);
 }
 
 Tensor kmeans(const Tensor& points, int64_t m, RandomStream& random) {

@@ -62,7 +62,7 @@ Spectrum spectrum(const std::vector<HeadInputs>& sequences, bool causal) {
   const auto mean = [&](const auto& f) {
     std::vector<double> each;
     for (const Values& v : all) each.push_back(static_cast<double>(f(v)));
-    return estimate(each);
+    return estimate_of_positive(each);
   };
   Spectrum out{mean([](const Values& v) { return energy_rank(v.values, 0.9, false); }),
                mean([](const Values& v) { return energy_rank(v.values, 0.9, true); }),

@@ -33,7 +33,7 @@ class DeltaDecoder final : public Decoder {
       }));
     }
     const Variable x(reads.to(token.v.dtype()).unsqueeze(1));
-    return of_.finished(x, in).value().squeeze(1);
+    return of_.finished(x, of, in).value().squeeze(1);
   }
   int64_t bytes() const override {
     return state_.defined() ? state_.numel() * static_cast<int64_t>(size_of(state_.dtype())) : 0;
@@ -79,7 +79,7 @@ Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pa
   const DeltaInputs of = padded_operands(in, lengths_from(mask.lengths, pass.tokens.first, N));
   const int64_t r = of.q.size(1) / N;
   const Variable reads = delta_scan(of, {}, {.final_state = false, .join = pass.join}).out;
-  return finished(r == 1 ? reads : slice(reads, 1, r - 1, r * N, r), in);
+  return finished(r == 1 ? reads : slice(reads, 1, r - 1, r * N, r), of, in);
 }
 
 UnitDeltaAttention::UnitDeltaAttention(const nn::Scope& scope_, const Config& config,
@@ -101,7 +101,7 @@ void UnitDeltaAttention::add_work(const Work::Counts& token) {
 }
 
 Variable UnitDeltaAttention::log_decay(const Variable&) const { return {}; }
-Variable UnitDeltaAttention::gate(const Variable&) const { return {}; }
+UnitDeltaAttention::Gate UnitDeltaAttention::gate(const Variable&) const { return {}; }
 
 Variable UnitDeltaAttention::unit(const Variable& x, const Variable& factor) const {
   return rms_norm(options_.silu ? silu(x) : x, factor,
@@ -121,11 +121,12 @@ DeltaInputs UnitDeltaAttention::operands(const Inputs& in) const {
   return out;
 }
 
-Variable UnitDeltaAttention::finished(const Variable& reads, const Inputs& in) const {
-  Variable y = reads;
-  if (norm_) y = rms_norm(y, *norm_, 1e-5);
-  if (const Variable g = gate(in.x); g.defined()) y = y * reshape(g, y.shape());
-  return y;
+Variable UnitDeltaAttention::finished(const Variable& reads, const DeltaInputs&,
+                                       const Inputs& in) const {
+  const auto [logits, function] = gate(in.x);
+  GatedOptions options{.function = function};
+  if (norm_) options.norm = {.weight = *norm_, .centred = false};
+  return gated(reads, logits.defined() ? reshape(logits, reads.shape()) : logits, options);
 }
 
 GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& config,
@@ -140,9 +141,19 @@ GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& 
   add_work({2 * w * w, w});
 }
 
-Variable GatedDeltaAttention::gate(const Variable& x) const {
-  return gate_ ? silu(gate_->forward(x)) : Variable();
+UnitDeltaAttention::Gate GatedDeltaAttention::gate(const Variable& x) const {
+  return {gate_ ? gate_->forward(x).eval() : Variable()};
 }
+
+Variable low_rank_map(const Variable& x, const Variable& down, const Variable& up,
+                      const Variable& bias) {
+  const int64_t tokens = x.size(0) * x.size(1), in = down.size(1), r = down.size(0),
+                out = up.size(0);
+  const Variable b = bias.defined() ? reshape(bias, {out}) : bias;
+  if ((tokens + r) * in * out < tokens * r * (in + out)) return linear(x, matmul(up, down), b);
+  return linear(linear(x, down), up, b);
+}
+double low_rank_flops(double width, double rank) { return 2 * width * std::min(2 * rank, width); }
 
 Variable steps_of_tokens(const Variables& steps) {
   Shape shape = steps[0].shape();
@@ -157,12 +168,14 @@ std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
 // Per token: three products with the state and, for blocks of C tokens, products of C / 2 queries or
 // keys with keys and of as many weights with values, for reads and for writes; or the latter alone, of
 // one block, if they are fewer. Gradients solve the blocks again, then two products for each of these.
-// One in four of the states between blocks is kept.
-Work delta_work(int64_t steps, int64_t dim, DType dtype) {
+// Values with keys of their own are one more product with the state, and double those of pairs. One in four
+// of the states between blocks is kept.
+Work delta_work(int64_t steps, int64_t dim, DType dtype, bool write) {
   const auto N = static_cast<double>(steps), D = static_cast<double>(dim),
              C = static_cast<double>(delta_block);
-  const double forward = std::min(4 * N, 6 * D + 4 * C),
-               backward = std::min(11 * N, 16 * D + 11 * C);
+  const double sources = write ? 2 : 1;
+  const double forward = std::min(4 * sources * N, (4 + 2 * sources) * D + 4 * sources * C),
+               backward = std::min(11 * sources * N, (10 + 6 * sources) * D + 11 * sources * C);
   return {{N * D * forward},
           {N * D * backward},
           std::ceil(N / (4 * C)) * D * D * static_cast<double>(size_of(dtype))};

@@ -38,8 +38,10 @@ class DeltaAttention : public Variant {
   /// operands() of sequences with the given lengths, of which padding leaves the state as it is:
   /// tokens, queries, keys and values are 0 there. Undefined lengths: no padding.
   DeltaInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
-  /// The result for the reads o (B, N, H, D) of the state, after the last step of each token.
-  virtual Variable finished(const Variable& reads, const Inputs& in) const = 0;
+  /// The result for the reads o (B, N, H, D) of the state, after the last step of each token, by the scan of
+  /// operands `of`.
+  virtual Variable finished(const Variable& reads, const DeltaInputs& of,
+                            const Inputs& in) const = 0;
 
  protected:
   using Variant::Variant;
@@ -59,13 +61,18 @@ class UnitDeltaAttention : public DeltaAttention {
 
   Work work(int64_t queries, int64_t keys) const override;
   DeltaInputs operands(const Inputs& in) const override;
-  Variable finished(const Variable& reads, const Inputs& in) const override;
+  Variable finished(const Variable& reads, const DeltaInputs& of, const Inputs& in) const override;
 
  protected:
   /// g (B, N, H) or (B, N, H, D) of the tokens x (B, N, H D); undefined: 0.
   virtual Variable log_decay(const Variable& x) const;
-  /// What the normalised reads are multiplied by, (B, N, H D); undefined: nothing.
-  virtual Variable gate(const Variable& x) const;
+  /// The gate of the normalised reads: its logits (B, N, H D), undefined without one, and what it makes
+  /// of them.
+  struct Gate {
+    Variable logits;
+    GateFunction function = GateFunction::silu;
+  };
+  virtual Gate gate(const Variable& x) const;
 
   /// k̂ of keys k (B, N, H, D).
   Variable unit_keys(const Variable& k) const;
@@ -96,7 +103,7 @@ class GatedDeltaAttention : public UnitDeltaAttention {
 
  private:
   Variable log_decay(const Variable& x) const override { return decay_(x); }
-  Variable gate(const Variable& x) const override;
+  Gate gate(const Variable& x) const override;
 
   HeadDecay decay_;
   std::optional<nn::Linear> gate_;  // W
@@ -105,10 +112,18 @@ class GatedDeltaAttention : public UnitDeltaAttention {
 /// Added to the squared length of a vector that is divided by its length, so that 0 stays 0.
 inline constexpr double eps_of_length = 1e-6;
 
+/// x Dᵀ Uᵀ + bias for x (B, N, in), D (r, in), U (out, r) and a bias of `out` elements, or undefined:
+/// (B, N, out). Multiplies the two maps first where that takes fewer products.
+Variable low_rank_map(const Variable& x, const Variable& down, const Variable& up,
+                      const Variable& bias = {});
+/// The flops of that for one token of many, from `width` channels to as many.
+double low_rank_flops(double width, double rank);
+
 /// The steps (B, N, ...) of every token, in order: (B, r N, ...).
 Variable steps_of_tokens(const Variables& steps);
 
-/// The cost of a delta_scan() of one head, without that of its operands.
-Work delta_work(int64_t steps, int64_t dim, DType dtype);
+/// The cost of a delta_scan() of one head, without that of its operands; `write`: with
+/// DeltaInputs::write.
+Work delta_work(int64_t steps, int64_t dim, DType dtype, bool write = false);
 
 }  // namespace longhand::attention

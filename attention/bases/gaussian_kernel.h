@@ -1,7 +1,7 @@
 // The Gaussian kernel between rows, e^(-scale |x - y|²/2).
 #pragma once
 
-#include "longhand/autograd/variable.h"
+#include "longhand/attention/ops/softmax_attention.h"
 
 namespace longhand::attention {
 
@@ -11,5 +11,10 @@ Variable half_norms(const Variable& x);
 /// Logarithms of the kernel, -scale |x_i - y_j|²/2 (…, N, M), for x (…, N, D) and y (…, M, D).
 /// Rounding never makes them positive.
 Variable gaussian_exponents(const Variable& x, const Variable& y, double scale);
+
+/// Σ_j e^(-scale |q_i - k_j|²/2) v_j of each head, divided by the sum of these weights if `normalized`, for
+/// the options of softmax_attention() with their scale and without a key_bias. Takes memory linear in N and M.
+Variable gaussian_attention(const Variable& q, const Variable& k, const Variable& v,
+                            SoftmaxAttentionOptions options, bool normalized);
 
 }  // namespace longhand::attention

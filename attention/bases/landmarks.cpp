@@ -59,6 +59,7 @@ std::vector<int64_t> cluster_head(const T* x, int64_t step, int64_t n, int64_t D
     update_means(members, x, step, count, D, means);
     // |x - c|² = |x|² - 2 (x·c - |c|²/2): the nearest mean has the largest x·c - |c|²/2.
     std::vector<T> columns(D * count), halves(count);
+    const auto none = static_cast<int32_t>(count);
     kernels::transpose_into<T>(count, D, means.data(), D, T{1}, columns.data(), count, false);
     simd([&] {
       for (int64_t c = 0; c < count; ++c)
@@ -73,8 +74,10 @@ std::vector<int64_t> cluster_head(const T* x, int64_t step, int64_t n, int64_t D
           T* const row = near.data() + j * count;
           for (int64_t c = 0; c < count; ++c) row[c] -= halves[c];
           const T largest = kernels::row_max(row, count);
-          const int64_t nearest = std::find(row, row + count, largest) - row;
-          next[first + j] = nearest < count ? nearest : 0;  // of NaN any
+          int32_t nearest = none;
+          for (int32_t c = 0; c < none; ++c)
+            nearest = std::min(nearest, row[c] == largest ? c : none);
+          next[first + j] = nearest < none ? nearest : 0;  // of NaN any
         }
       });
     }

@@ -45,17 +45,20 @@ Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pas
 }
 
 Variable ScanAttention::finished(const Variable& sums, const Inputs& in) const {
-  const Shape& shape = sums.shape();
   Variable y = sums;
   if (const Variable added = direct(in); added.defined()) y = y + added;
-  const auto normalised = [&](const Variable& x) {
-    return rms_norm(x, weight_ ? Variable(*weight_) : Variable(), 1e-5);
-  };
-  if (output_.norm && !output_.norm_last) y = normalised(y);
-  if (gate_) y = y * reshape(silu(gate_->forward(in.x)), shape);
-  if (output_.norm && output_.norm_last)
-    y = reshape(normalised(reshape(y, {shape[0], shape[1], shape[2] * shape[3]})), shape);
-  return y;
+  Shape rows = sums.shape();  // of the norm
+  if (output_.norm_last) rows = {rows[0], rows[1], rows[2] * rows[3]};
+  // The norm of y / sqrt(D) is that of y, with another eps.
+  const auto D = static_cast<double>(sums.size(3));
+  GatedOptions options{.norm_last = output_.norm_last};
+  if (output_.norm)
+    options.norm = {
+        .weight = weight_ ? Variable(*weight_) : Variable(), .eps = 1e-5 * D, .centred = false};
+  else
+    y = y / std::sqrt(D);
+  const Variable logits = gate_ ? reshape(gate_->forward(in.x), rows) : Variable();
+  return reshape(gated(reshape(y, rows), logits, options), sums.shape());
 }
 
 std::unique_ptr<Decoder> ScanAttention::make_decoder(int64_t batch) const {

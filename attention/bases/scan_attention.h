@@ -20,7 +20,7 @@ struct ScanOutput {
   bool weight = false;  // the norm has a learned weight, of as many numbers
 };
 
-/// Causal attention o_i = S_iᵀ q_i with S_i = e^{g_i} S_(i-1) + k_i v_iᵀ, for operands that a
+/// Causal attention o_i = S_iᵀ q_i / sqrt(D) with S_i = e^{g_i} S_(i-1) + k_i v_iᵀ, for operands that a
 /// derived class computes from q, k, v and the tokens x: for whole sequences, or token by token with
 /// a state of D x D numbers a head.
 class ScanAttention : public Variant {
@@ -34,9 +34,9 @@ class ScanAttention : public Variant {
   /// operands() of sequences with the given lengths, of which padding leaves the state as it is:
   /// tokens, queries, keys and values are 0 there. Undefined lengths: no padding.
   ScanInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
-  /// What is added to the sums, (B, N, H, D); undefined: nothing.
+  /// What is added to the sums S_iᵀ q_i, (B, N, H, D); undefined: nothing.
   virtual Variable direct(const Inputs&) const { return {}; }
-  /// The result for the sums (B, N, H, D): direct() is added, then norm and gate.
+  /// The result for the sums (B, N, H, D): direct() is added, then 1/sqrt(D), norm and gate.
   Variable finished(const Variable& sums, const Inputs& in) const;
 
  protected:

@@ -24,7 +24,7 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
       dropout1_(scope("dropout1"), config.dropout) {
   if (config.d_mlp == 0) return;
   norm2_.emplace(scope("norm2"), config.norm_type, config.d_model);
-  mlp_.emplace(scope("mlp"), config.d_model, config.d_mlp, config.dropout,
+  mlp_.emplace(scope("mlp"), config.mlp, config.d_model, config.d_mlp, config.dropout,
                config.rank_of(attention.layer, BlockLinear::fc1),
                config.rank_of(attention.layer, BlockLinear::fc2));
   dropout2_.emplace(scope("dropout2"), config.dropout);
@@ -39,8 +39,10 @@ Variable Block::apply(const Variable& x, const nn::Pass& pass, const Attend& att
                              [&](const nn::Lazy& in) { return mlp_->forward(in, pass); });
 }
 
-Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass) {
-  return apply(x, pass, [&](const nn::Lazy& in) { return attention_.forward(in, mask, pass); });
+Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
+                        AttentionState* state) {
+  return apply(x, pass,
+               [&](const nn::Lazy& in) { return attention_.forward(in, mask, pass, state); });
 }
 
 Variable Block::step(const Variable& x, AttentionState& state, int64_t position) const {

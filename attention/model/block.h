@@ -16,7 +16,8 @@ namespace longhand::attention {
 class Block : public nn::Module {
  public:
   Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
-  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass);
+  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
+                   AttentionState* state = nullptr);
   /// See MultiHeadAttention::decoder() and step().
   AttentionState decoder(int64_t batch) const { return attention_.decoder(batch); }
   Variable step(const Variable& x, AttentionState& state, int64_t position) const;

@@ -91,7 +91,8 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
 }
 
 MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x, const Mask& mask,
-                                                          const nn::Pass& pass) const {
+                                                          const nn::Pass& pass,
+                                                          AttentionState* state) const {
   // Gates of kernels need the normalised tokens in memory, and projections then read the same
   // tokens. Otherwise linear layers normalise their input themselves, once for all projections, and
   // the normalised tokens are never stored.
@@ -120,9 +121,13 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x, con
     out.v = value_.forward(x);
   }
   if (value_conv_) {
-    if (query_) out.q = query_conv_->forward(out.q, mask.lengths, pass);
-    if (key_) out.k = key_conv_->forward(out.k, mask.lengths, pass);
-    out.v = value_conv_->forward(out.v, mask.lengths, pass);
+    const auto convolve = [&](Variable& y, const nn::ShortConv& conv, nn::ConvState* recent) {
+      for (int64_t t = 0; recent && t < y.size(1); ++t) conv.step(y.value().select(1, t), *recent);
+      y = conv.forward(y, mask.lengths, pass);
+    };
+    if (query_) convolve(out.q, *query_conv_, state ? &state->query : nullptr);
+    if (key_) convolve(out.k, *key_conv_, state ? &state->key : nullptr);
+    convolve(out.v, *value_conv_, state ? &state->value : nullptr);
   }
   const auto split = [&](Variable& y, int64_t heads) {
     if (y.defined()) y = reshape(y, {y.size(0), y.size(1), heads, head_dim_});
@@ -141,17 +146,25 @@ Variable MultiHeadAttention::prepared(const Variable& x, const std::optional<nn:
 
 nn::Lazy MultiHeadAttention::finished(const Variable& out, const Variable& gate) const {
   const Shape joined{out.size(0), out.size(1), heads_ * head_dim_};
-  Variable y = head_norm_ ? head_norm_->forward(out).eval() : out;
-  y = reshape(y, joined);
-  if (gate_) y = y * (around_.output_gate == "silu" ? silu(gate) : sigmoid(gate));
-  return output_.forward(y);
+  GatedOptions options{.function = around_.output_gate == "sigmoid" ? GateFunction::sigmoid
+                                                                    : GateFunction::silu};
+  if (head_norm_) options.norm = head_norm_->options();
+  const Variable logits = gate_ ? reshape(gate, out.shape()) : Variable();
+  return output_.forward(reshape(gated(out, logits, options), joined));
 }
 
-nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) {
+nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass,
+                                     AttentionState* state) {
   const nn::Running running(*this);
-  Projected in = project(x, mask, pass);
+  Projected in = project(x, mask, pass, state);
   if (query_) in.q = prepared(in.q, query_norm_, pass.tokens.first);
   if (key_) in.k = prepared(in.k, key_norm_, pass.tokens.first);
+  for (int64_t t = 0; state && t < in.v.size(1); ++t) {
+    const auto of = [t](const Variable& y) {
+      return y.defined() ? y.value().select(1, t).contiguous() : Tensor();
+    };
+    state->kernel->append({of(in.q), of(in.k), of(in.v), of(in.tokens)});
+  }
   // A variant that does not read keys shares queries and keys: the first queries of each group.
   if (query_ && !key_)
     in.k = select(

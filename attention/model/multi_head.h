@@ -46,8 +46,10 @@ class MultiHeadAttention : public nn::Module {
                      bool rotary, const ProjectionRanks& ranks = {},
                      const Surroundings& around = {});
 
-  /// x (B, N, H·D) to (B, N, H·D), or the same for the tokens of the pass.
-  nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass);
+  /// x (B, N, H·D) to (B, N, H·D), or the same for the tokens of the pass. With a `state`, which has no
+  /// tokens yet, it keeps these, from the start of their sequences on, as step() does.
+  nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass,
+                   AttentionState* state = nullptr);
 
   /// The state of a batch of sequences at their start. Throws ConfigError if the variant has no
   /// decoder or is not causal.
@@ -63,7 +65,8 @@ class MultiHeadAttention : public nn::Module {
     Variable q, k, v;       // (B, N or M, heads or kv_heads, D); q and k may be undefined
     Variable gate, tokens;  // (B, N, H·D); undefined without a gate, or if the kernel reads no x
   };
-  Projected project(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass) const;
+  Projected project(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass,
+                    AttentionState* state) const;
   // Queries or keys, normalised and rotated: what precedes the kernel, head by head.
   Variable prepared(const Variable& x, const std::optional<nn::Norm>& norm, int64_t position) const;
   // What follows the kernel: `out` is its result (B, N, H, D).

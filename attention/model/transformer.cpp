@@ -51,6 +51,15 @@ Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooli
   return sum(where(real, x, 0), {1}) * Variable(weight);
 }
 
+// x (B, n, d) with its positions: those of the pass, or from `first` on.
+Variable with_positions(const nn::Position& position, const Variable& x, const nn::Pass& pass,
+                        int64_t first = 0) {
+  if (!pass.tokens.of) return position.forward(x, first);
+  const auto [begin, all] = pass.tokens;
+  const int64_t n = x.size(1), padding = std::clamp<int64_t>(begin + n - all, 0, n);
+  return position.forward(x, begin, padding);
+}
+
 nn::Scope in_f64(nn::Scope scope) {
   scope.dtype = DType::f64;
   return scope;
@@ -72,13 +81,26 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
 Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t first) const {
   const nn::Running running(*this);
   Variable x = token_.forward(tokens);
-  if (pass.tokens.of) {
-    const auto [begin, all] = pass.tokens;
-    const int64_t n = x.size(1), padding = std::clamp<int64_t>(begin + n - all, 0, n);
-    return dropout_.forward(position_.forward(x, begin, padding), pass);
-  }
-  if (class_token_) x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
-  return dropout_.forward(position_.forward(x, first), pass);
+  if (class_token_ && !pass.tokens.of)
+    x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
+  return dropout_.forward(with_positions(position_, x, pass, first), pass);
+}
+
+Reconstruction::Reconstruction(const nn::Scope& scope_, const TransformerConfig& config)
+    : Module(scope_),
+      position_(scope("position"), "sinusoidal", config.max_length, config.d_model),
+      norm1_(scope("norm1"), config.norm_type, config.d_model),
+      norm2_(scope("norm2"), config.norm_type, config.d_model),
+      linear1_(scope("linear1"), config.d_model, config.d_model),
+      linear2_(scope("linear2"), config.d_model, config.d_model) {}
+
+Variable Reconstruction::forward(const Variable& sequences, int64_t n, const nn::Pass& pass) const {
+  const nn::Running running(*this);
+  const int64_t B = sequences.size(0), d = sequences.size(1);
+  const Variable x = broadcast_to(reshape(sequences, {B, 1, d}), {B, n, d});
+  const nn::Lazy y =
+      gelu(linear1_.forward(norm1_.forward(with_positions(position_, x, pass)))).eval();
+  return gelu(linear2_.forward(norm2_.forward(y))).eval();
 }
 
 Head::Head(const nn::Scope& scope_, const TransformerConfig& config, const nn::Parameter* tied)
@@ -110,8 +132,10 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
       if (config.attention_of(j) == attention.name) attention.first = &blocks_[j].kernel();
     blocks_.emplace_back(config, attention);
   }
+  if (config.reconstruct) reconstruction_.emplace(scope("reconstruction"), config);
   // Post-norm blocks end with a norm, so no final norm is needed.
-  if (config.norm == "pre") norm_.emplace(scope("norm"), config.norm_type, config.d_model);
+  if (config.norm == "pre" || config.reconstruct)
+    norm_.emplace(scope("norm"), config.norm_type, config.d_model);
 }
 
 Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
@@ -154,6 +178,8 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
     else
       x = block->forward(x, mask, pass);
   }
+  if (reconstruction_)
+    x = reconstruction_->forward(pool(x, mask.lengths, "last", pass), tokens.size(1), pass);
   // Selects rows of a (B N, d) matrix as from an embedding table. The rest acts on single tokens.
   if (rows.defined()) x = embedding(reshape(x, {x.size(0) * x.size(1), x.size(2)}), rows);
   const nn::Lazy normed = norm_ ? norm_->forward(x) : nn::Lazy(x);
@@ -178,8 +204,9 @@ TransformerDecoder::TransformerDecoder(Transformer& model, int64_t batch)
     : model_(model), batch_(batch) {
   check<ConfigError>(batch >= 1, "decoder: expected a batch of at least 1 sequence, got ", batch);
   check<ConfigError>(
-      model.config().causal && model.config().per_token,
-      "decoder: expected a causal model with per_token; others cannot be decoded token by token");
+      model.config().causal && model.config().per_token && !model.config().reconstruct,
+      "decoder: expected a causal model with per_token and without reconstruct; others cannot be "
+      "decoded token by token");
   for (int64_t i = 0; i < model.config().layers; ++i)
     states_.push_back(model.blocks_[i].decoder(batch));
 }
@@ -196,6 +223,34 @@ Tensor TransformerDecoder::step(const Tensor& tokens) {
   for (size_t i = 0; i < states_.size(); ++i)
     x = model_.blocks_[static_cast<int64_t>(i)].step(x, states_[i], position_);
   ++position_;
+  return logits(x);
+}
+
+Tensor TransformerDecoder::read(const Tensor& tokens) {
+  check<ShapeError>(tokens.rank() == 2 && tokens.size(1) >= 1,
+                    "decoder: expected tokens (B, T) of i32, got ", tokens.shape());
+  const int64_t T = tokens.size(1);
+  bool together = position_ == 0 && T > 1;
+  for (const auto& block : model_.blocks_)
+    together = together && !block->kernel().capabilities().shortens;  // keys are not single tokens
+  if (!together) {
+    Tensor out;
+    for (int64_t t = 0; t < T; ++t) out = step(tokens.select(1, t).contiguous());
+    return out;
+  }
+  check<ShapeError>(
+      tokens.dtype() == DType::i32 && tokens.size(0) == batch_ && T <= model_.config().max_length,
+      "decoder: expected tokens (", batch_, ", T) of i32 with T up to the model's max_length ",
+      model_.config().max_length, ", got ", tokens.shape(), " of ", tokens.dtype());
+  const NoGrad no_grad;
+  Variable x = model_.embeddings_.forward(tokens, {});
+  for (size_t i = 0; i < states_.size(); ++i)
+    x = model_.blocks_[static_cast<int64_t>(i)].forward(x, {}, {}, &states_[i]);
+  position_ = T;
+  return logits(slice(x, 1, T - 1, T));
+}
+
+Tensor TransformerDecoder::logits(const Variable& x) const {
   return model_.head_.forward(model_.norm_ ? model_.norm_->forward(x) : nn::Lazy(x))
       .value()
       .select(1, 0);

@@ -47,6 +47,20 @@ class Head : public nn::Module {
   const nn::Parameter* tied_;
 };
 
+/// The decoder of an autoencoder (Poli et al. 2024, arXiv 2403.17844, B.6): from one vector for each sequence to
+/// one for each token. Twice, y = gelu(linear(norm(y))), of the vector plus the sinusoids of a position.
+class Reconstruction : public nn::Module {
+ public:
+  Reconstruction(const nn::Scope& scope, const TransformerConfig& config);
+  /// Vectors (B, d_model) to (B, n, d_model), of n tokens or of those of the pass.
+  Variable forward(const Variable& sequences, int64_t n, const nn::Pass& pass) const;
+
+ private:
+  nn::Position position_;
+  nn::Norm norm1_, norm2_;
+  nn::Linear linear1_, linear2_;
+};
+
 /// An encoder or, with config.causal, a decoder-only Transformer.
 class Transformer : public nn::Module {
  public:
@@ -79,6 +93,7 @@ class Transformer : public nn::Module {
   TransformerConfig config_;
   Embeddings embeddings_;
   nn::ModuleList<Block> blocks_;
+  std::optional<Reconstruction> reconstruction_;
   std::optional<nn::Norm> norm_;
   Head head_;
 };
@@ -88,19 +103,24 @@ class Transformer : public nn::Module {
 /// and its parameters must not change meanwhile.
 class TransformerDecoder {
  public:
-  /// Throws ConfigError if the model is not causal, has no config.per_token, or has a variant
-  /// without a decoder.
+  /// Throws ConfigError if the model is not causal, has no config.per_token, reconstructs, or has a
+  /// variant without a decoder.
   TransformerDecoder(Transformer& model, int64_t batch);
 
   /// Logits (B, classes) for the next tokens (B) i32: up to rounding, the row that forward()
   /// returns at their position. Throws ShapeError after max_length tokens.
   Tensor step(const Tensor& tokens);
+  /// The logits of step() for the last one of the next tokens (B, T) i32. The first tokens of sequences
+  /// pass through the layers together, as in forward(), and take its memory.
+  Tensor read(const Tensor& tokens);
   /// Number of tokens so far.
   int64_t position() const { return position_; }
   /// Bytes of the current state of all layers.
   int64_t bytes() const;
 
  private:
+  Tensor logits(const Variable& x) const;
+
   Transformer& model_;
   int64_t batch_, position_ = 0;
   std::vector<AttentionState> states_;  // one a layer

@@ -27,7 +27,8 @@ std::vector<LinearLayer> linears_of_block(const TransformerConfig& c, int64_t la
                                {"attention.value", d, kv, 0, 0},
                                {"attention.output", d, d, 0, 0}};
   if (c.d_mlp > 0) {
-    all.push_back({"mlp.fc1", d, c.d_mlp, 0, 0});
+    const int64_t gates = c.mlp == nn::FeedForward::Kind::swiglu ? c.d_mlp : 0;
+    all.push_back({"mlp.fc1", d, c.d_mlp + gates, 0, 0});
     all.push_back({"mlp.fc2", c.d_mlp, d, 0, 0});
   }
   for (size_t i = 0; i < all.size(); ++i) {
@@ -127,6 +128,12 @@ void TransformerConfig::describe(OptionVisitor& v) {
   v.integer("d_mlp", d_mlp, {0, largest_size},
             "hidden dimension of the feed-forward network; 0: no feed-forward network",
             "2 d_model");
+  v.when(d_mlp > 0, "d_mlp above 0", [&] {
+    using enum nn::FeedForward::Kind;
+    v.choice("mlp", mlp, {{"gelu", gelu}, {"swiglu", swiglu}},
+             "what the feed-forward network computes of its hidden dimension: GELU, or SwiGLU, "
+             "SiLU of as many gates times a second projection (Shazeer 2020)");
+  });
   v.integers(
       "low_rank", low_rank, {0, largest_size},
       "rank of the linear layers of the blocks, each a product of two matrices; 0: full; or "
@@ -152,6 +159,13 @@ void TransformerConfig::describe(OptionVisitor& v) {
              "prepended to them, or its last token");
     v.require(!causal || pooling != "cls", "pooling",
               "in a causal model the class token attends to itself only; use last or mean");
+  });
+  v.when(per_token, "per_token = true", [&] {
+    v.boolean(
+        "reconstruct", reconstruct,
+        "whether the logits of all tokens are computed from the vector of the last token alone, "
+        "by two layers for each position, as in an autoencoder (Poli et al. 2024)",
+        "set by the data");
   });
   v.integer("head_hidden", head_hidden, {0, largest_size},
             "size of the hidden ReLU layer in the output head; 0: a linear head");

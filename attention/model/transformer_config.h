@@ -6,6 +6,7 @@
 
 #include "longhand/attention/variant.h"
 #include "longhand/core/schema.h"
+#include "longhand/nn/feed_forward.h"
 
 namespace longhand::attention {
 
@@ -55,6 +56,7 @@ struct TransformerConfig {
   int64_t d_model = 64, heads = 2, layers = 2;
   int64_t kv_heads = 0;  // heads of keys and values, a divisor of heads; 0: equal to heads
   int64_t d_mlp = 128;   // 0: blocks without a feed-forward part
+  nn::FeedForward::Kind mlp = nn::FeedForward::Kind::gelu;
   bool causal = false;
   std::string norm =
       "pre";  // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
@@ -62,6 +64,8 @@ struct TransformerConfig {
   std::string positions = "learned";     // learned | sinusoidal | rotary | alibi | none
   Surroundings around = Surroundings();
   std::string pooling = "mean";  // mean | cls | last; not with per_token
+  /// With per_token: the logits of all tokens follow from the vector of the last one (Reconstruction).
+  bool reconstruct = false;
   int64_t head_hidden = 0;       // width of a ReLU layer in the head; 0: the head is linear
   bool tied_embeddings = false;  // the head's weight is the token embedding
   /// Ranks of the linear layers of the blocks, 0: full. One rank for all, or a list with one for
@@ -110,7 +114,7 @@ struct TransformerConfig {
   EffectiveValues check_attention() const;
 
   /// Declares the options of [model] and their conditions, such as that heads divides d_model. The
-  /// current values of vocabulary, classes, per_token, max_length and causal, which a task sets,
+  /// current values of vocabulary, classes, per_token, max_length, causal and reconstruct, which a task sets,
   /// are their defaults.
   void describe(OptionVisitor& v);
   /// The first part of describe(): vocabulary, classes, per_token and max_length.

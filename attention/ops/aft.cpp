@@ -84,12 +84,13 @@ struct Sums {
     }
   }
   void add(const Sums& other, int64_t n) {
+#pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) {
-      const double x = std::max(most[c], other.most[c]), own = math::exp(most[c] - x),
-                   others = math::exp(other.most[c] - x);
+      const double d = other.most[c] - most[c], e = math::exp(-std::abs(d)), own = d > 0 ? e : 1,
+                   others = d > 0 ? 1 : e;
       value[c] = value[c] * own + other.value[c] * others;
       total[c] = total[c] * own + other.total[c] * others;
-      most[c] = x;
+      most[c] = std::max(other.most[c], most[c]);
     }
   }
 };
@@ -123,6 +124,8 @@ struct Sizes {
   int64_t queries() const {
     return std::clamp<int64_t>(N / 32 / 16 * 16, 16, window < tile_keys ? 64 : 128);
   }
+  // Keys of a tile for whose gradients queries are read: those of a narrow window are few.
+  int64_t keys() const { return window < tile_keys ? tile_keys / 2 : tile_keys; }
   int64_t first(int64_t i) const { return std::max<int64_t>(0, i - window + 1); }
   // The keys of the window of query i are first(i) … end(i) - 1.
   int64_t end(int64_t i, int64_t n) const {
@@ -133,26 +136,29 @@ struct Sizes {
   int64_t gap() const { return std::max<int64_t>(window, 1); }
 };
 
-// Adds the terms of keys [begin, end) with biases w[j] to sums.
+// Adds the terms of keys [begin, end) with biases w[j], or 0 if w is null, to sums.
 template <class T>
 void add_window(const T* k, const T* v, const T* w, int64_t begin, int64_t end, int64_t step,
                 int64_t n, Sums& sums) {
+  const auto bias = [w](int64_t j) { return w ? w[j] : T{0}; };
   T most[lanes];
-  for (int64_t c = 0; c < n; ++c) most[c] = k[begin * step + c] + w[begin];
-  for (int64_t j = begin + 1; j < end; ++j)
-    for (int64_t c = 0; c < n; ++c) most[c] = std::max(most[c], k[j * step + c] + w[j]);
+  std::fill_n(most, n, -infinity<T>);
+  for (int64_t j = begin; j < end; ++j)
+    for (int64_t c = 0; c < n; ++c) most[c] = std::max(most[c], k[j * step + c] + bias(j));
   Sums window;
   window.clear(n);
   for (int64_t c = 0; c < n; ++c) window.most[c] = static_cast<double>(most[c]);
   for (int64_t j = begin; j < end; j += run) {
     T value[lanes] = {}, total[lanes] = {};
-    for (int64_t l = j; l < std::min(end, j + run); ++l)
+    for (int64_t l = j; l < std::min(end, j + run); ++l) {
+      const T of_pair = bias(l);
 #pragma GCC ivdep
       for (int64_t c = 0; c < n; ++c) {
-        const T e = math::exp(k[l * step + c] + w[l] - most[c]);
+        const T e = math::exp(k[l * step + c] + of_pair - most[c]);
         total[c] += e;
         value[c] += e * v[l * step + c];
       }
+    }
     for (int64_t c = 0; c < n; ++c) {
       window.value[c] += static_cast<double>(value[c]);
       window.total[c] += static_cast<double>(total[c]);
@@ -321,10 +327,12 @@ void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64
     Sums sum;
     sum.clear(channels);
     after.assign(static_cast<size_t>((n + size - 1) / size), sum);
-    simd([=, &sum, to = after.data()] {
-      for (int64_t i = n - gap - 1; i >= 0; --i) {
-        if ((i + 1) % size == 0) to[i / size] = sum;
-        sum.add(k + (i + gap) * step, v + (i + gap) * step, channels);
+    simd([=, to = after.data(), tiles = static_cast<int64_t>(after.size())] {
+      for (int64_t at = tiles - 2; at >= 0; --at) {
+        const int64_t first = (at + 1) * size + gap;
+        to[at] = to[at + 1];
+        if (first < n)
+          add_window<T>(k, v, nullptr, first, std::min(n, first + size), step, channels, to[at]);
       }
     });
   }
@@ -381,6 +389,31 @@ struct BackSums {
       dy[c] = x < least[c] ? dy[c] * e + a : dy[c] + e * a;
       dyy[c] = x < least[c] ? dyy[c] * e + b : dyy[c] + e * b;
       least[c] = std::min(x, least[c]);
+    }
+  }
+  // Adds some queries, few enough to be added in T first.
+  template <class T>
+  void add(const Back<T>& first, int64_t count, int64_t step, int64_t n) {
+    T low[lanes], a[lanes] = {}, b[lanes] = {};
+    std::fill_n(low, n, infinity<T>);
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t c = 0; c < n; ++c) low[c] = std::min(low[c], first.L[r * step + c]);
+    for (int64_t r = 0; r < count; ++r) {
+      const Back<T> query = first.at(r * step);
+#pragma GCC ivdep
+      for (int64_t c = 0; c < n; ++c) {
+        const T e = math::exp(low[c] - query.L[c]) * query.dy[c];
+        a[c] += e;
+        b[c] += e * query.y[c];
+      }
+    }
+#pragma GCC ivdep
+    for (int64_t c = 0; c < n; ++c) {
+      const double d = static_cast<double>(low[c]) - least[c], e = math::exp(-std::abs(d)),
+                   own = d < 0 ? e : 1, others = d < 0 ? 1 : e;
+      dy[c] = dy[c] * own + static_cast<double>(a[c]) * others;
+      dyy[c] = dyy[c] * own + static_cast<double>(b[c]) * others;
+      least[c] = std::min(static_cast<double>(low[c]), least[c]);
     }
   }
   // The gradients of a key that all these queries average with w = 0.
@@ -453,17 +486,19 @@ void add_key_gradients(const Back<T>& x, const Biases& w, const Sizes& z, int64_
 template <class T>
 void backward_part(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n, int64_t channels,
                    int64_t begin, int64_t end, T* dk, T* dv) {
-  const int64_t step = z.C, gap = z.gap();
+  const int64_t step = z.C, gap = z.gap(), size = z.keys();
   std::vector<BackSums>
       later;  // for keys up to j, of queries from j + window on: at the end of each tile
   if (n > z.window) {
     BackSums sum;
     sum.clear(channels);
-    later.assign(static_cast<size_t>((n + tile_keys - 1) / tile_keys), sum);
-    simd([&, to = later.data()] {
-      for (int64_t j = n - z.window - 1; j >= 0; --j) {
-        if ((j + 1) % tile_keys == 0) to[j / tile_keys] = sum;
-        sum.add(x.at((j + z.window) * step), channels);
+    later.assign(static_cast<size_t>((n + size - 1) / size), sum);
+    simd([&, to = later.data(), tiles = static_cast<int64_t>(later.size())] {
+      for (int64_t at = tiles - 2; at >= 0; --at) {
+        const int64_t first = (at + 1) * size + z.window;
+        to[at] = to[at + 1];
+        for (int64_t i = first; i < std::min(n, first + size); i += run)
+          to[at].add(x.at(i * step), std::min(run, std::min(n, first + size) - i), step, channels);
       }
     });
   }
@@ -472,8 +507,8 @@ void backward_part(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n,
   std::optional<Workspace<Tile<T>>> tile;
   if (z.window) tile.emplace(z);
   std::vector<double> sums(static_cast<size_t>(2 * tile_keys * lanes));
-  for (int64_t first = begin; first < end; first += tile_keys) {
-    const int64_t last = std::min(first + tile_keys, end);
+  for (int64_t first = begin; first < end; first += size) {
+    const int64_t last = std::min(first + size, end);
     const auto give = [&](const BackSums& from, int64_t j) {
       double* const to = sums.data() + 2 * (j - first) * lanes;
       from.give(x.k + j * step, x.v + j * step, channels, to, to + lanes);
@@ -481,7 +516,7 @@ void backward_part(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n,
     std::fill(sums.begin(), sums.end(), 0.0);
     simd([&] {
       for (int64_t j = std::min(last, n - z.window) - 1; j >= first; --j) {
-        BackSums& sum = later[static_cast<size_t>(first / tile_keys)];
+        BackSums& sum = later[static_cast<size_t>(first / size)];
         sum.add(x.at((j + z.window) * step), channels);
         give(sum, j);
       }

@@ -84,4 +84,30 @@ Variable cluster_means(const Variable& x_, const Tensor& members,
                 });
 }
 
+ClusterBlocks cluster_blocks(const Tensor& members, const std::vector<int32_t>& lengths,
+                             int64_t count, int64_t size) {
+  const int64_t B = members.size(0), H = members.size(1), N = members.size(2);
+  // Each cluster has at most one block that is not full.
+  const int64_t blocks = N / size + count, places = blocks * size;
+  ClusterBlocks out{Tensor::full({B, H, places}, -1, DType::i32),
+                    Tensor::full(members.shape(), -1, DType::i32),
+                    std::vector<int32_t>(static_cast<size_t>(B * H * blocks), -1)};
+  for_heads(members, lengths, count, [&](const HeadClusters& of, int64_t b, int64_t h) {
+    const int64_t head = b * H + h;
+    int32_t* block = out.of_blocks.data() + head * blocks;
+    std::vector<int64_t> next;  // the place of the next token of each cluster
+    for (int64_t c = 0, at = 0; c < count; ++c) {
+      next.push_back(at * size);
+      for (int64_t n = of.sizes[static_cast<size_t>(c)]; n > 0; n -= size, ++at)
+        *block++ = static_cast<int32_t>(c);
+    }
+    for (int64_t i = 0; i < of.tokens; ++i) {
+      const int64_t place = next[static_cast<size_t>(of.of_token[i])]++;
+      out.tokens.data<int32_t>()[head * places + place] = static_cast<int32_t>(i);
+      out.places.data<int32_t>()[head * N + i] = static_cast<int32_t>(place);
+    }
+  });
+  return out;
+}
+
 }  // namespace longhand::attention

@@ -1,4 +1,4 @@
-// The means of clusters of tokens.
+// The means of clusters of tokens, and tokens in the order of their clusters.
 #pragma once
 
 #include <cstdint>
@@ -13,5 +13,14 @@ namespace longhand::attention {
 /// mean of no tokens is 0. Differentiable with respect to x.
 Variable cluster_means(const Variable& x, const Tensor& members,
                        const std::vector<int32_t>& lengths, int64_t count);
+
+/// The tokens of each head in blocks of `size` places, each of one cluster.
+struct ClusterBlocks {
+  Tensor tokens;                   // (B, H, blocks size) i32: the token at each place, or -1
+  Tensor places;                   // (B, H, N) i32: the place of each token, or -1
+  std::vector<int32_t> of_blocks;  // (B, H, blocks): the cluster of each block, or -1
+};
+ClusterBlocks cluster_blocks(const Tensor& members, const std::vector<int32_t>& lengths,
+                             int64_t count, int64_t size);
 
 }  // namespace longhand::attention

@@ -156,12 +156,13 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
   check_operand("beta", in.beta, head, head, dtype);
   check_operand("log_decay", in.log_decay, head, qs, dtype);
   check_operand("read", in.read, qs, qs, dtype);
+  check_operand("write", in.write, qs, qs, dtype);
   const Shape state{qs[0], qs[2], qs[3], vs[3]};
   check_operand("an initial state", initial, state, state, dtype);
   check<ShapeError>(0 <= options.block && options.block <= max_scan_block,
                     "delta_scan: expected blocks of 1 to ", max_scan_block, " tokens, or 0, got ",
                     options.block);
-  const int64_t m = qs[3], E = vs[3];
+  const int64_t m = qs[3], E = vs[3], sources = in.write.defined() ? 2 : 1;
   return {qs[0],
           qs[1],
           qs[2],
@@ -169,7 +170,8 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
           E,
           initial.defined(),
           options.block ? options.block
-                        : tokens_of_block(qs[1], 7 * m + 8 * E, 11 * m * E, initial.defined())};
+                        : tokens_of_block(qs[1], sources * (7 * m + 8 * E),
+                                          (7 + 4 * sources) * m * E, initial.defined())};
 }
 
 // DeltaResult::out of this part. The state after a part is A S + B, S the one before it; parts exchange A
@@ -272,8 +274,10 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
   check<ShapeError>(
       (!in.beta.defined() || in.beta.shape() == head) &&
           (!in.log_decay.defined() || in.log_decay.shape() == head || in.log_decay.shape() == ks) &&
-          (!in.read.defined() || in.read.shape() == ks),
-      "delta_step: expected beta ", head, ", log_decay ", head, " or ", ks, " and read ", ks);
+          (!in.read.defined() || in.read.shape() == ks) &&
+          (!in.write.defined() || in.write.shape() == ks),
+      "delta_step: expected beta ", head, ", log_decay ", head, " or ", ks, ", read and write ",
+      ks);
   const DeltaOperands<Tensor> x =
       in.each([](const Tensor& t) { return t.defined() ? t.contiguous() : t; });
   const Tensor &q = x.q, &k = x.k, &v = x.v, &beta = x.beta, &g = x.log_decay,
@@ -285,7 +289,7 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
     const auto numbers = [](const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; };
     const T *const queries = numbers(q), *const keys = numbers(k), *const values = numbers(v),
                    *const reads = numbers(r), *const betas = numbers(beta),
-                   *const decays = numbers(g);
+                   *const decays = numbers(g), *const writes = numbers(x.write);
     parallel_for(B * H, heads_of_task(m * E), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i)
         simd([&, S = state.data<double>() + i * m * E, e = errors.data<double>() + i * E,
@@ -305,7 +309,8 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
               f(first, n, at);
             }
           };
-          std::copy_n(values + i * E, E, e);
+          for (int64_t c = 0; c < E; ++c)
+            e[c] = writes ? 0 : static_cast<double>(values[i * E + c]);
           for_rows([&](int64_t first, int64_t n, int64_t at) {
             for (int64_t l = 0; l < n; ++l) key[l] = -decay[l] * static_cast<double>(reads[at + l]);
             add_rows(S + first * E, n, E, key, e);
@@ -313,9 +318,16 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
           for_rows([&](int64_t first, int64_t n, int64_t at) {
             for (int64_t l = 0; l < n; ++l) {
               key[l] = strength * static_cast<double>(keys[at + l]);
-              query[l] = static_cast<double>(queries[at + l]);
+              query[l] = writes ? 0 : static_cast<double>(queries[at + l]);
             }
             update_rows(S + first * E, n, E, decay, key, query, e, to);
+            if (!writes) return;
+            for (int64_t l = 0; l < n; ++l) {
+              decay[l] = 1;
+              key[l] = static_cast<double>(writes[at + l]);
+              query[l] = static_cast<double>(queries[at + l]);
+            }
+            update_rows(S + first * E, n, E, decay, key, query, values + i * E, to);
           });
         });
     });

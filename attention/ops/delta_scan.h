@@ -3,10 +3,13 @@
 //
 //   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + β_i k_i (v_i - S'_iᵀ r_i)ᵀ,   out_i = S_iᵀ q_i
 //
+// or, if values are written with keys u of their own, S_i = S'_i - β_i k_i (S'_iᵀ r_i)ᵀ + u_i v_iᵀ.
+//
 // With r = k and g = 0 it is DeltaNet (Schlag et al. 2021, arXiv 2102.11174; Yang et al. 2024, arXiv
 // 2406.06484); with one g a head, gated DeltaNet (Yang et al. 2024, arXiv 2412.06464); with one a
 // channel, Kimi delta attention (Kimi Team 2025, arXiv 2510.26692). An r of its own gives every
-// transition diag(e^g) plus a matrix of rank one.
+// transition diag(e^g) plus a matrix of rank one; with u as well it is RWKV-7 (Peng et al. 2025, arXiv
+// 2503.14456).
 #pragma once
 
 #include <memory>
@@ -27,11 +30,12 @@ struct DeltaOperands {
   X beta{};       // (B, N, H); undefined: 1
   X log_decay{};  // g <= 0: (B, N, H) or (B, N, H, m); undefined: 0
   X read{};       // r (B, N, H, m); undefined: k
+  X write{};      // u (B, N, H, m); undefined: β k
 
   /// f of each of them, in this order.
   template <class F>
   auto each(F f) const -> DeltaOperands<decltype(f(q))> {
-    return {f(q), f(k), f(v), f(beta), f(log_decay), f(read)};
+    return {f(q), f(k), f(v), f(beta), f(log_decay), f(read), f(write)};
   }
 };
 using DeltaInputs = DeltaOperands<Variable>;
@@ -51,7 +55,7 @@ struct DeltaResult {
 
 /// The delta rule from the state `initial` (B, H, m, E); undefined: zeros. Operands may have any
 /// strides. They must be finite, except for log_decay: -inf resets the state. A token with k = 0 or
-/// β = 0, and g = 0, leaves the state as it is.
+/// β = 0, g = 0 and no u, or u = 0, leaves the state as it is.
 ///
 /// Both results are differentiable with respect to all inputs. For the gradients, saves the inputs
 /// and the state before every fourth block. The result at i, bit by bit, does not depend on later

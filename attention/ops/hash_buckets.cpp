@@ -20,12 +20,18 @@ int64_t Hash::operator()(const T* x, int64_t h, int64_t r, std::vector<double>& 
   double* const y = products.data();
   const double* const R = columns_.data<double>() + (h * rounds() + r) * D * half;
   simd([=] {
-    std::fill_n(y, half, 0.0);
-    for (int64_t d = 0; d < D; ++d) {
-      const auto value = static_cast<double>(x[d]);
-#pragma GCC ivdep
-      for (int64_t l = 0; l < half; ++l) y[l] += R[d * half + l] * value;
+    constexpr int64_t run = 16;  // products that stay in registers
+    const int64_t whole = half / run * run;
+    for (int64_t first = 0; first < whole; first += run) {
+      double sum[run] = {};
+      for (int64_t d = 0; d < D; ++d)
+        for (int64_t l = 0; l < run; ++l)
+          sum[l] += R[d * half + first + l] * static_cast<double>(x[d]);
+      std::copy_n(sum, run, y + first);
     }
+    std::fill(y + whole, y + half, 0.0);
+    for (int64_t d = 0; d < D; ++d)
+      for (int64_t l = whole; l < half; ++l) y[l] += R[d * half + l] * static_cast<double>(x[d]);
   });
   double largest = -1;
   int64_t bucket = 0;

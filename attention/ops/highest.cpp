@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "longhand/core/kernels/gemm_tile.h"
+#include "longhand/core/kernels/scratch.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 
@@ -13,9 +17,52 @@ namespace longhand::attention {
 
 static_assert(std::endian::native == std::endian::little);  // Highest::add()
 
+namespace {
+
+template <class T>
+using BitsOf = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+template <class T>
+constexpr T never = -std::numeric_limits<T>::infinity();
+
+// The bits of floats compare as integers, except that the order of negative ones is reversed. Also
+// turns the result back into the bits of the float.
+template <class Bits>
+Bits in_order(Bits x) {
+  return x ^ (x >> std::numeric_limits<Bits>::digits & std::numeric_limits<Bits>::max());
+}
+template <class T>
+BitsOf<T> ordered(T x) {
+  return in_order(std::bit_cast<BitsOf<T>>(x + T{0}));  // -0 as 0
+}
+
+template <class Bits>
+int64_t number_from(Bits least, const Bits* bits, int64_t n) {
+  Bits found = 0;
+  for (int64_t j = 0; j < n; ++j) found += bits[j] >= least;
+  return static_cast<int64_t>(found);
+}
+// The count-th highest of n >= count numbers, and how many are at least as high; or a lower one, if no
+// more than `enough` are. Its bits are found one after the other, by counting. For use inside simd().
+template <class Bits>
+std::pair<Bits, int64_t> find_highest(const Bits* bits, int64_t n, int64_t count, int64_t enough) {
+  Bits least = std::numeric_limits<Bits>::min();
+  int64_t at_least = n;
+  for (Bits bit = least; bit != 0 && at_least > enough;
+       bit = static_cast<Bits>(static_cast<std::make_unsigned_t<Bits>>(bit) >> 1)) {
+    const Bits higher = least ^ bit;
+    const int64_t found = number_from(higher, bits, n);
+    if (found < count) continue;
+    least = higher;
+    at_least = found;
+  }
+  return {least, at_least};
+}
+
+}  // namespace
+
 template <class T>
 void Highest<T>::clear() {
-  bound_ = -std::numeric_limits<T>::infinity();
+  bound_ = never<T>;
   scores_.clear();
   indices_.clear();
 }
@@ -24,21 +71,34 @@ void Highest<T>::clear() {
 // bound is not needed either: `count` scores with smaller indices are at least as high.
 template <class T>
 void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
-  constexpr int64_t together = 128, word = sizeof(uint64_t);
+  constexpr int64_t together = 1024, word = sizeof(uint64_t);
   const int64_t most = 2 * count_ + 64;
+  raise_bound(scores, n);
   alignas(64) uint8_t above[together];
   for (int64_t begin = 0; begin < n; begin += together) {
     const int64_t size = std::min(together, n - begin);
     const T* const block = scores + begin;
-    if (size < together) std::fill_n(above, together, uint8_t{0});
-    simd([=, to = above, bound = bound_] {
-      for (int64_t j = 0; j < size; ++j) to[j] = block[j] > bound;
+    if (size < together) std::fill_n(above + size / word * word, word, uint8_t{0});
+    simd([=, bound = bound_, all = &above[0]] {
+      // Copies: stores of bytes could change what the lambda refers to.
+      uint8_t* const to = all;
+      const T *const from = block, limit = bound;
+      for (int64_t j = 0, end = size; j < end; ++j) to[j] = from[j] > limit;
     });
-    for (int64_t w = 0; w < size; w += word) {
+    const auto word_at = [&above](int64_t w) {
       uint64_t bytes;
-      std::memcpy(&bytes, above + w, word);
-      for (; bytes; bytes &= bytes - 1) {  // the lowest byte that is not 0
-        const int64_t j = w + (std::countr_zero(bytes) >> 3);
+      std::memcpy(&bytes, above + w * word, word);
+      return bytes;
+    };
+    // Which words have any is listed without branches, which could not be predicted.
+    int64_t words[together / word], found = 0;
+    for (int64_t w = 0; w * word < size; ++w) {
+      words[found] = w;
+      found += word_at(w) != 0;
+    }
+    for (int64_t f = 0; f < found; ++f) {
+      for (uint64_t bytes = word_at(words[f]); bytes; bytes &= bytes - 1) {  // the lowest byte
+        const int64_t j = words[f] * word + (std::countr_zero(bytes) >> 3);
         if (!(block[j] > bound_)) continue;
         scores_.push_back(block[j]);
         indices_.push_back(static_cast<int32_t>(first + begin + j));
@@ -48,37 +108,43 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
   }
 }
 
-// Omits all entries but the highest, and keeps the order of the others. The bits of floats compare as
-// integers, except that the order of negative ones is reversed; so the bits of the count-th highest
-// score are found one after the other, by counting.
+// Raises the bound to just below a score that at least `count` of these n reach: the count-th highest
+// of the maxima of groups of them, which are many more than `count`, so that few others exceed it.
+template <class T>
+void Highest<T>::raise_bound(const T* scores, int64_t n) {
+  constexpr int64_t run = 64;  // groups whose maxima stay in registers
+  const int64_t groups = (6 * count_ + run - 1) / run * run, size = n / groups;
+  if (size < 2) return;
+  bits_.resize(static_cast<size_t>(groups));
+  Bits least = 0;
+  simd([=, this, bits = bits_.data(), &least] {
+    for (int64_t g = 0; g < groups; g += run) {
+      T top[run];
+      std::fill_n(top, run, never<T>);
+      for (int64_t i = 0; i < size; ++i) {
+        const T* const row = scores + i * groups + g;
+        for (int64_t l = 0; l < run; ++l) top[l] = top[l] < row[l] ? row[l] : top[l];
+      }
+      for (int64_t l = 0; l < run; ++l) bits[g + l] = ordered(top[l]);
+    }
+    least = find_highest(bits, groups, count_, count_ + count_ / 8).first;
+  });
+  if (least > ordered(never<T>))
+    bound_ = std::max(bound_, std::nextafter(std::bit_cast<T>(in_order(least)), never<T>));
+}
+
+// Omits all entries but the highest, and keeps the order of the others.
 template <class T>
 void Highest<T>::reduce() {
   const auto n = static_cast<int64_t>(scores_.size());
   if (n <= count_) return;
   bits_.resize(scores_.size());
   simd([this, n, scores = scores_.data(), indices = indices_.data(), bits = bits_.data()] {
-    constexpr Bits magnitude = std::numeric_limits<Bits>::max();
-    for (int64_t j = 0; j < n; ++j) {
-      const auto x = std::bit_cast<Bits>(scores[j] + T{0});  // -0 as 0
-      bits[j] = x ^ (x >> std::numeric_limits<Bits>::digits & magnitude);
-    }
-    const auto number = [=](Bits least) {
-      Bits found = 0;
-      for (int64_t j = 0; j < n; ++j) found += bits[j] >= least;
-      return static_cast<int64_t>(found);
-    };
-    Bits least = std::numeric_limits<Bits>::min();
-    int64_t at_least = n;
-    for (Bits bit = least; bit != 0 && at_least > count_;
-         bit = static_cast<Bits>(static_cast<std::make_unsigned_t<Bits>>(bit) >> 1)) {
-      const Bits higher = least ^ bit;
-      const int64_t found = number(higher);
-      if (found < count_) continue;
-      least = higher;
-      at_least = found;
-    }
+    for (int64_t j = 0; j < n; ++j) bits[j] = ordered(scores[j]);
+    const auto [least, at_least] = find_highest(bits, n, count_, count_);
     // Of those equal to the count-th highest as many as there is room for.
-    const int64_t room = least == magnitude ? count_ : count_ - number(least + 1);
+    const int64_t room =
+        at_least == count_ ? count_ : count_ - number_from<Bits>(least + 1, bits, n);
     int64_t kept = 0, equal = 0;
     T lowest = std::numeric_limits<T>::infinity();
     for (int64_t j = 0; j < n; ++j) {
@@ -107,7 +173,9 @@ template class Highest<double>;
 
 namespace {
 
-constexpr int64_t query_block = 64, key_block = 512;  // whose scores are in memory at once
+constexpr int64_t query_block = 24, key_block = 4096;  // whose scores are in memory at once
+
+constexpr int64_t task_flops = int64_t{1} << 24;
 
 // The keys that a query may attend to, and what a bias adds to their scores.
 class Seen {
@@ -122,7 +190,8 @@ class Seen {
 
   // Queries of a sample; those of padding attend to nothing.
   int64_t queries(int64_t b) const {
-    return lengths_.empty() ? queries_ : lengths_[static_cast<size_t>(b)];
+    return lengths_.empty() ? queries_
+                            : std::min<int64_t>(queries_, lengths_[static_cast<size_t>(b)]);
   }
   // Keys from this index on are hidden from query i.
   int64_t end(int64_t b, int64_t i) const {
@@ -140,7 +209,7 @@ class Seen {
       for (int64_t j = 0; j < n; ++j) scores[j] += bias_.data<T>()[at(bias_, j)];
     if (keep_.defined())
       for (int64_t j = 0; j < n; ++j)
-        if (!keep_.data<uint8_t>()[at(keep_, j)]) scores[j] = -std::numeric_limits<T>::infinity();
+        if (!keep_.data<uint8_t>()[at(keep_, j)]) scores[j] = never<T>;
   }
 
  private:
@@ -154,8 +223,10 @@ class Seen {
 template <class T>
 class Selection {
  public:
-  explicit Selection(int64_t k)
-      : scores_(query_block * key_block), rows_(query_block, Highest<T>(k)) {}
+  Selection(int64_t k, int64_t keys, Scratch& scratch)
+      : width_(std::min(key_block, keys)),
+        scores_(scratch.take<T>(query_block * width_)),
+        rows_(query_block, Highest<T>(k)) {}
 
   // For queries q (., D) from `first` on, and the keys of their head in panels.
   void run(const Seen& seen, int64_t b, int64_t h, int64_t first, kernels::Strided<T> q, int64_t D,
@@ -166,11 +237,10 @@ class Selection {
     const int64_t end = seen.end(b, first + count - 1);
     for (int64_t begin = 0; begin < end; begin += key_block) {
       const int64_t keys = std::min(key_block, end - begin);
-      kernels::gemm_panels<T>(count, keys, D, q, panels + begin * D, scores_.data(), key_block,
-                              false);
+      kernels::gemm_panels<T>(count, keys, D, q, panels + begin * D, scores_, width_, false);
       for (int64_t r = 0; r < count; ++r) {
         const int64_t visible = std::min(keys, seen.end(b, first + r) - begin);
-        T* const scores = scores_.data() + r * key_block;
+        T* const scores = scores_ + r * width_;
         seen.complete(b, h, first + r, begin, visible, scores);
         rows_[static_cast<size_t>(r)].add(scores, visible, begin);
       }
@@ -185,7 +255,8 @@ class Selection {
   }
 
  private:
-  std::vector<T> scores_;  // (query_block, key_block)
+  int64_t width_;
+  T* scores_;  // (query_block, width)
   std::vector<Highest<T>> rows_;
   std::vector<int32_t> keys_;
 };
@@ -209,40 +280,18 @@ Tensor highest_keys(const Tensor& queries, const Tensor& keys, int64_t count,
                                 panels / (D * kernels::panel_width),
                                 packed.data<T>() + head * panels);
     });
-    parallel_for(B * H * blocks, 1, [&](int64_t begin, int64_t end) {
-      Selection<T> selection(count);
+    const int64_t grain = std::max<int64_t>(1, task_flops / (2 * query_block * M * D));
+    parallel_for(B * H * blocks, grain, [&](int64_t begin, int64_t end) {
+      Workspace<Selection<T>> selection(count, M);
       for (int64_t task = begin; task < end; ++task) {
         const int64_t head = task / blocks, b = head / H, h = head % H,
                       first = task % blocks * query_block;
-        selection.run(seen, b, h, first, {q.data<T>() + ((b * N + first) * H + h) * D, H * D, 1}, D,
-                      packed.data<T>() + head * panels, lists);
+        selection->run(seen, b, h, first, {q.data<T>() + ((b * N + first) * H + h) * D, H * D, 1},
+                       D, packed.data<T>() + head * panels, lists);
       }
     });
   });
   return lists;
-}
-
-HighestOfRows highest_of_rows(const Tensor& scores, int64_t count) {
-  const Tensor s = scores.contiguous();
-  const int64_t M = s.size(-1), rows = s.numel() / M, most = std::min(count, M);
-  Shape shape = s.shape();
-  shape[-1] = most;
-  HighestOfRows out{Tensor::zeros(s.shape(), DType::u8), Tensor::full(shape, -1, DType::i32)};
-  dispatch_float(s.dtype(), [&]<class T>() {
-    parallel_for(rows, std::max<int64_t>(1, (1 << 14) / M), [&](int64_t begin, int64_t end) {
-      Highest<T> highest(most);
-      std::vector<int32_t> selected;
-      for (int64_t r = begin; r < end; ++r) {
-        highest.clear();
-        highest.add(s.data<T>() + r * M, M);
-        selected.clear();
-        highest.append_to(selected);
-        std::copy(selected.begin(), selected.end(), out.lists.data<int32_t>() + r * most);
-        for (const int32_t j : selected) out.chosen.data<uint8_t>()[r * M + j] = 1;
-      }
-    });
-  });
-  return out;
 }
 
 }  // namespace longhand::attention

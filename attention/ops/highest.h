@@ -1,4 +1,4 @@
-// Selection of the highest scores: of a stream of them, of the rows of a tensor, and of queries and keys.
+// Selection of the highest scores: of a stream of them, and of queries and keys.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ class Highest {
 
  private:
   using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
+  void raise_bound(const T* scores, int64_t n);
   void reduce();
 
   int64_t count_;
@@ -48,12 +49,5 @@ struct HighestOptions {
 /// lengths[b] on have none. All N M scores are computed, block by block.
 Tensor highest_keys(const Tensor& queries, const Tensor& keys, int64_t count,
                     const HighestOptions& options);
-
-/// The columns with the `count` highest scores in each row of (…, M).
-struct HighestOfRows {
-  Tensor chosen;  // (…, M) u8
-  Tensor lists;   // (…, min(count, M)) i32, in increasing order, ended by -1 if there are fewer
-};
-HighestOfRows highest_of_rows(const Tensor& scores, int64_t count);
 
 }  // namespace longhand::attention

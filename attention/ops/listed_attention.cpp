@@ -24,21 +24,45 @@ using tile::Heads;
 // Keys whose values are summed before they are added to the result: errors of long sums stay small.
 constexpr int64_t summed = 64;
 
+// The rows of the keys of a head.
+template <class T>
+struct KeyRows {
+  T* data;
+  int64_t step;
+  T* at(int64_t j) const { return data + j * step; }
+};
+
+template <class T>
+void prefetch_row(const T* row, int64_t n) {
+  for (int64_t d = 0; d < n; d += 64 / int64_t{sizeof(T)}) __builtin_prefetch(row + d);
+}
+
 // to[n] = x·row_j for the keys j = keys[n]. For use inside simd().
 template <class T>
-void dots(const T* x, const Heads<const T>& rows, int64_t b, int64_t h,
-          const std::vector<int32_t>& keys, int64_t D, T* to) {
+void dots(const T* x, const KeyRows<const T>& rows, const std::vector<int32_t>& keys, int64_t D,
+          T* to) {
   constexpr int64_t together = kernels::rows_together;
   const auto count = static_cast<int64_t>(keys.size());
   for (int64_t first = 0; first < count; first += together) {
     const int64_t some = std::min(together, count - first);
     const T* row[together];
-    for (int64_t r = 0; r < some; ++r) row[r] = rows.at(b, keys[first + r], h);
+    for (int64_t r = 0; r < some; ++r) row[r] = rows.at(keys[first + r]);
     T y[together];
     kernels::lane_sums<T>(
         some, D, [&row, x](int64_t r, int64_t i) { return x[i] * row[r][i]; }, y);
     std::copy_n(y, some, to + first);
   }
+}
+
+// to += factor x for rows of D elements. For use inside simd().
+template <class T>
+void add_scaled(T factor, const T* x, int64_t D, T* to) {
+  constexpr int64_t lanes = kernels::lanes;
+  const int64_t whole = D / lanes * lanes;
+  for (int64_t d = 0; d < whole; d += lanes)
+#pragma GCC ivdep
+    for (int64_t l = d; l < d + lanes; ++l) to[l] += factor * x[l];
+  for (int64_t d = whole; d < D; ++d) to[d] += factor * x[d];
 }
 
 // What applies to the keys on a list; null: nothing.
@@ -49,22 +73,22 @@ struct OfList {
 
 // s = the scores of the keys. For use inside simd().
 template <class T>
-void scores(const T* q, const Heads<const T>& k, int64_t b, int64_t h,
-            const std::vector<int32_t>& keys, int64_t D, T scale, const T* added, T* s) {
+void scores(const T* q, const KeyRows<const T>& k, const std::vector<int32_t>& keys, int64_t D,
+            T scale, const T* added, T* s) {
   const auto count = static_cast<int64_t>(keys.size());
-  dots(q, k, b, h, keys, D, s);
+  dots(q, k, keys, D, s);
   for (int64_t n = 0; n < count; ++n) s[n] *= scale;
   if (added)
     for (int64_t n = 0; n < count; ++n) s[n] += added[n];
 }
 
 template <class T>
-void attend(const T* q, const Heads<const T>& k, const Heads<const T>& v, int64_t b, int64_t h,
+void attend(const T* q, const KeyRows<const T>& k, const KeyRows<const T>& v,
             const std::vector<int32_t>& keys, const OfList<T>& of, int64_t D, T scale, T* p,
             T* part, T* out, T* sums) {
   simd([&] {
     const auto count = static_cast<int64_t>(keys.size());
-    scores(q, k, b, h, keys, D, scale, of.added, p);
+    scores(q, k, keys, D, scale, of.added, p);
     const T largest = kernels::row_max(p, count);
     for (int64_t n = 0; n < count; ++n) p[n] = math::exp(p[n] - largest);
     const T total = kernels::row_sum(p, count), factor = 1 / total;
@@ -73,37 +97,48 @@ void attend(const T* q, const Heads<const T>& k, const Heads<const T>& v, int64_
     std::fill_n(out, D, T{0});
     for (int64_t begin = 0; begin < count; begin += summed) {
       std::fill_n(part, D, T{0});
-      for (int64_t n = begin; n < std::min(count, begin + summed); ++n) {
-        const T* const value = v.at(b, keys[n], h);
-        const T weight = p[n];
-#pragma GCC ivdep
-        for (int64_t d = 0; d < D; ++d) part[d] += weight * value[d];
-      }
-      for (int64_t d = 0; d < D; ++d) out[d] += factor * part[d];
+      for (int64_t n = begin; n < std::min(count, begin + summed); ++n)
+        add_scaled(p[n], v.at(keys[n]), D, part);
+      add_scaled(factor, part, D, out);
     }
     sums[0] = largest;
     sums[1] = factor;
   });
 }
 
-// The rows of one query, and where its gradients go: one row, those of a head, and one number for
-// each listed key, or null.
+// The rows of one query, and where its gradients go: one row, and one number for each listed key, or null.
 template <class T>
 struct Rows {
   const T *q, *out, *dout;
-  T *dq, *dk, *dv, *dadded;
+  T *dq, *dadded;
+};
+// The rows of the keys of a head, each k, v, dk and dv of D elements, so that those of a key are together.
+template <class T>
+struct AllKeys {
+  std::vector<T> rows;
+  int64_t D;
+
+  AllKeys(const Heads<const T>& k, const Heads<const T>& v, int64_t b, int64_t h, int64_t M,
+          int64_t width)
+      : rows(static_cast<size_t>(4 * M * width)), D(width) {
+    for (int64_t j = 0; j < M; ++j) {
+      std::copy_n(k.at(b, j, h), D, at(j));
+      std::copy_n(v.at(b, j, h), D, at(j) + D);
+    }
+  }
+  T* at(int64_t j) { return rows.data() + j * 4 * D; }
 };
 
 // p and ds are memory for a number of each key.
 template <class T>
-void add_gradients(const Rows<T>& row, const Heads<const T>& k, const Heads<const T>& v, int64_t b,
-                   int64_t h, const std::vector<int32_t>& keys, const OfList<T>& of, int64_t D,
-                   T scale, const T* sums, T* p, T* ds) {
-  simd([&] {
+void add_gradients(const Rows<T>& row, AllKeys<T>& all, const std::vector<int32_t>& keys,
+                   const OfList<T>& of, T scale, const T* sums, T* p, T* ds) {
+  simd([&, D = all.D] {
+    const KeyRows<const T> k{all.at(0), 4 * D}, v{all.at(0) + D, 4 * D};
     const auto count = static_cast<int64_t>(keys.size());
     const T own = kernels::row_dot(row.dout, row.out, D), largest = sums[0], factor = sums[1];
-    scores(row.q, k, b, h, keys, D, scale, of.added, p);
-    dots(row.dout, v, b, h, keys, D, ds);
+    scores(row.q, k, keys, D, scale, of.added, p);
+    dots(row.dout, v, keys, D, ds);
     if (of.factors)
       for (int64_t n = 0; n < count; ++n) ds[n] *= of.factors[n];
 #pragma GCC ivdep
@@ -116,31 +151,22 @@ void add_gradients(const Rows<T>& row, const Heads<const T>& k, const Heads<cons
     if (of.factors)
       for (int64_t n = 0; n < count; ++n) p[n] *= of.factors[n];
     for (int64_t n = 0; n < count; ++n) {
-      const T* const key = k.at(b, keys[n], h);
-      const T of_key = ds[n], of_value = p[n];
-      T *const to_k = row.dk + keys[n] * D, *const to_v = row.dv + keys[n] * D,
-               *const to_q = row.dq;
-      const T *const q = row.q, *const dout = row.dout;
-#pragma GCC ivdep
-      for (int64_t d = 0; d < D; ++d) {
-        to_q[d] += of_key * key[d];
-        to_k[d] += of_key * q[d];
-        to_v[d] += of_value * dout[d];
-      }
+      T* const of_key = all.at(keys[n]);
+      add_scaled<T>(ds[n], of_key, D, row.dq);
+      add_scaled(ds[n], row.q, D, of_key + 2 * D);
+      add_scaled(p[n], row.dout, D, of_key + 3 * D);
     }
   });
 }
 
-// to (one head of it) = beta to + rows (tokens, D)
+// to (one head of it) = beta to + rows of D elements, `step` apart
 template <class T>
-void put(tile::Gradient& gradient, int64_t b, int64_t h, const std::vector<T>& rows) {
+void put(tile::Gradient& gradient, int64_t b, int64_t h, const T* rows, int64_t step) {
   if (!gradient.to.defined()) return;
   const Heads<T> to(gradient.to);
-  const int64_t D = gradient.to.size(3);
-  const T beta = static_cast<T>(gradient.beta);
   for (int64_t i = 0; i < gradient.to.size(1); ++i)
-    kernels::row_accumulate(to.at(b, i, h), D, beta,
-                            [from = rows.data() + i * D](int64_t d) { return from[d]; });
+    kernels::row_accumulate(to.at(b, i, h), gradient.to.size(3), static_cast<T>(gradient.beta),
+                            [from = rows + i * step](int64_t d) { return from[d]; });
 }
 
 // The row of query i of x (B, H, N, .), row-major, or null.
@@ -158,6 +184,22 @@ struct Saved {
   double scale;
   KeysOfQuery keys_of;
   Tensor out, sums;  // sums (B, H, N, 2): m and 1 / Σ
+
+  // Calls visit(i, its keys) for queries [begin, end), and before it prefetch(j) for the keys of the next
+  // query: their rows may be anywhere in memory.
+  template <class Prefetch, class Visit>
+  void for_queries(int64_t b, int64_t h, int64_t begin, int64_t end, Prefetch prefetch,
+                   Visit visit) const {
+    std::vector<int32_t> listed, next;
+    if (begin < end) keys_of(b, h, begin, next);
+    for (int64_t i = begin; i < end; ++i) {
+      std::swap(listed, next);
+      next.clear();
+      if (i + 1 < end) keys_of(b, h, i + 1, next);
+      for (const int32_t j : next) prefetch(j);
+      visit(i, listed);
+    }
+  }
 };
 
 template <class T>
@@ -168,23 +210,27 @@ void forward(const Saved& s, Tensor& out, Tensor& sums) {
   constexpr int64_t block = 64;  // queries of a task
   const int64_t blocks = (N + block - 1) / block;
   parallel_for(s.q.size(0) * H * blocks, 1, [&](int64_t begin, int64_t end) {
-    std::vector<int32_t> listed;
     std::vector<T> p, part(D);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t b = task / blocks / H, h = task / blocks % H, first = task % blocks * block;
-      for (int64_t i = first; i < std::min(N, first + block); ++i) {
-        listed.clear();
-        s.keys_of(b, h, i, listed);
-        if (listed.empty()) {
-          std::fill_n(to.at(b, i, h), D, T{0});
-          continue;
-        }
-        p.resize(std::max(p.size(), listed.size()));
-        attend<T>(qs.at(b, i, h), ks, vs, b, h, listed,
-                  {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
-                  static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h),
-                  row_of<T>(sums, b, h, i));
-      }
+      const KeyRows<const T> k{ks.at(b, 0, h), ks.token}, v{vs.at(b, 0, h), vs.token};
+      s.for_queries(
+          b, h, first, std::min(N, first + block),
+          [&](int64_t j) {
+            prefetch_row(k.at(j), D);
+            prefetch_row(v.at(j), D);
+          },
+          [&](int64_t i, const std::vector<int32_t>& listed) {
+            if (listed.empty()) {
+              std::fill_n(to.at(b, i, h), D, T{0});
+              return;
+            }
+            p.resize(std::max(p.size(), listed.size()));
+            attend<T>(qs.at(b, i, h), k, v, listed,
+                      {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
+                      static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h),
+                      row_of<T>(sums, b, h, i));
+          });
     }
   });
 }
@@ -193,29 +239,29 @@ template <class T>
 void backward(const Saved& s, const Tensor& grad, std::array<tile::Gradient, 3>& gradients,
               Tensor& dadded) {
   const int64_t N = s.q.size(1), H = s.q.size(2), D = s.q.size(3), M = s.k.size(1);
-  const Heads<const T> qs(s.q), ks(s.k), vs(s.v), outs(s.out), douts(grad);
+  const Heads<const T> qs(s.q), outs(s.out), douts(grad);
   // Queries add to the gradients of shared keys, so a head is one task.
   parallel_for(s.q.size(0) * H, 1, [&](int64_t begin, int64_t end) {
-    std::vector<int32_t> listed;
     std::vector<T> p, ds;
     for (int64_t task = begin; task < end; ++task) {
       const int64_t b = task / H, h = task % H;
-      std::vector<T> dq(N * D), dk(M * D), dv(M * D);
-      for (int64_t i = 0; i < N; ++i) {
-        listed.clear();
-        s.keys_of(b, h, i, listed);
-        if (listed.empty()) continue;
-        p.resize(std::max(p.size(), listed.size()));
-        ds.resize(p.size());
-        add_gradients<T>({qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h), dq.data() + i * D,
-                          dk.data(), dv.data(), row_of<T>(dadded, b, h, i)},
-                         ks, vs, b, h, listed,
-                         {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
-                         static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
-      }
-      put(gradients[0], b, h, dq);
-      put(gradients[1], b, h, dk);
-      put(gradients[2], b, h, dv);
+      std::vector<T> dq(N * D);
+      AllKeys<T> all(Heads<const T>(s.k), Heads<const T>(s.v), b, h, M, D);
+      s.for_queries(
+          b, h, 0, N, [&](int64_t j) { prefetch_row(all.at(j), 4 * D); },
+          [&](int64_t i, const std::vector<int32_t>& listed) {
+            if (listed.empty()) return;
+            p.resize(std::max(p.size(), listed.size()));
+            ds.resize(p.size());
+            add_gradients<T>(
+                {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h), dq.data() + i * D,
+                 row_of<T>(dadded, b, h, i)},
+                all, listed, {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)},
+                static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
+          });
+      put(gradients[0], b, h, dq.data(), D);
+      put(gradients[1], b, h, all.at(0) + 2 * D, 4 * D);
+      put(gradients[2], b, h, all.at(0) + 3 * D, 4 * D);
     }
   });
 }

@@ -254,6 +254,14 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                         retreat);
 }
 
+// Memory for what blocks keep for the gradients, if it takes at most `most` bytes.
+template <class Blocks>
+Tensor kept_memory(const ScanRule& rule, DType dtype, int64_t most) {
+  const Shape shape{rule.heads(), rule.blocks, Blocks::kept_size(rule)};
+  const int64_t bytes = shape.numel() * static_cast<int64_t>(size_of(dtype));
+  return 0 < bytes && bytes <= most ? Tensor::empty(shape, dtype) : Tensor();
+}
+
 template <class F>
 void dispatch_scan(const ScanRule& rule, DType dtype, F f) {
   dispatch_float(dtype, [&]<class T>() {
@@ -483,6 +491,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     log_scales = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
+    if (gradients) x.kept = kept_memory<Blocks>(rule, dtype, options.most_kept);
     const Tensor states = initial ? start.value().contiguous() : Tensor();
     for (int64_t head = 0; !is_dry() && rule.has_state(rule.blocks - 1) && head < rule.heads();
          ++head) {
@@ -502,6 +511,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   auto of_sums = [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
                                                        std::span<GradSlot> slots) mutable {
     const Tensor dout = with_contiguous_rows(grad_out);
+    x.has_kept = x.kept.defined();
     ScanGradients to{gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2]), {}};
     if (rule.decays) to.log_decay = gradient_of(slots[3]);
     const size_t last = rule.decays ? 4 : 3;

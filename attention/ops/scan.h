@@ -55,6 +55,9 @@ struct ScanOptions {
   bool normalizer = true;   // keep z, and append its column to out
   bool final_state = true;  // return result.state
   int64_t block = 0;        // tokens of a block, at most max_scan_block; 0: chosen by shape
+  /// Features of a projection, and weights of pairs of tokens in a block, are kept for the gradients if
+  /// they need at most this many bytes.
+  int64_t most_kept = int64_t{16} << 20;
   /// The parts before this one: the scan begins with the state after them. Null: there are none. Without
   /// an initial state, a final one, log_scales and reverse. Sun et al. 2025 (arXiv 2502.07563).
   std::shared_ptr<const Join> join{};
@@ -73,8 +76,8 @@ struct ScanResult {
 /// resets the state.
 ///
 /// Both results are differentiable with respect to all inputs; scales are treated as constants. For
-/// the gradients, saves the inputs, c and the state before every fourth block; features are
-/// recomputed. The result at i, bit by bit, does not depend on later tokens. Gives the same bits
+/// the gradients, saves the inputs, c, the state before every fourth block, and what `most_kept` allows;
+/// features are recomputed otherwise. The result at i, bit by bit, does not depend on later tokens. Gives the same bits
 /// for any number of threads. Every exponential is taken of an exponent of at most 0. Throws
 /// ShapeError if shapes or dtypes do not match.
 ScanResult scan(const ScanInputs& inputs, const ScanState* initial = nullptr,

@@ -64,13 +64,15 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
             const int64_t n = std::min(tile::state_rows, m - first), at = head * m + first;
             // One decay and one weight of all rows are those of the first one.
             const int64_t own = each ? n : first == 0 ? 1 : 0;
-            for (int64_t l = 0; l < own; ++l) {
+            if (!scaled) {
+              const T* const of_rows = decays ? decays + (g_each ? at : head) : nullptr;
+              for (int64_t l = 0; l < own; ++l)
+                decay[l] = of_rows ? math::exp(static_cast<double>(of_rows[l])) : 1;
+              std::fill(weight, weight + own, 1);
+            }
+            for (int64_t l = 0; scaled && l < own; ++l) {
               const double log_decay =
                   decays ? static_cast<double>(decays[g_each ? at + l : head]) : 0;
-              if (!scaled) {
-                decay[l] = math::exp(log_decay), weight[l] = 1;
-                continue;
-              }
               double& c = scales[log_each ? at + l : head];
               const double log = static_cast<double>(logs[log_each ? at + l : head]);
               const double next = std::max(c + log_decay, log);

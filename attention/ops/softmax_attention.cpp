@@ -636,7 +636,9 @@ struct Groups {
     copies = std::clamp<int64_t>(parts(tasks, heads * keys), 1,
                                  std::max<int64_t>(1, copy_bytes / bytes));
     copies = std::min(copies, std::max<int64_t>(1, indices / keys));
-    together = std::clamp<int64_t>(indices / (keys * copies), 1, z.blocks_of(backward_blocks));
+    // Neighbouring blocks of a narrow window attend to almost the same keys.
+    const int64_t most = z.blocks_of(z.span < query_block ? forward_blocks : backward_blocks);
+    together = std::clamp<int64_t>(indices / (keys * copies), 1, most);
     units = parts(indices, together);
     queries = std::min(keys, parts(units, copies));
     keys = std::min(keys, queries);

@@ -7,11 +7,15 @@
 //
 //   O_i = m_c Σ_(j in T_c) softmax_(j in T_c)(q_i·k_j / sqrt(D)) v_j + Σ_(j not in T_c) A_cj v_j
 //
-// (section 3.3): the weights of the keys that matter most are those of the query itself. Clusters are
+// (section 3.3): the weights of the keys that matter most are those of the query itself. With the
+// attention of centroids to all keys and to T_c, that is (c to all) + m_c ((i to T_c) - (c to T_c)).
+// Clusters are
 // found by Lloyd's algorithm started from segments of equal length, so nothing is random; the authors
 // cluster random hashes of the queries. Gradients treat clusters and T_c as constants.
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/bases/landmarks.h"
@@ -19,10 +23,11 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/ops/cluster_means.h"
 #include "longhand/attention/ops/highest.h"
-#include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/take_rows.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
 namespace {
@@ -44,7 +49,7 @@ struct ClusteredOptions {
             .causal_reason = "the mean of a cluster contains later queries",
             .needs = Needs::heads,
             .time = topk ? "N (C + k) D" : "N C D",
-            .memory = "N C"};
+            .memory = "N"};
   }
 };
 
@@ -56,15 +61,16 @@ class Clustered final : public Variant {
   int64_t rank(int64_t tokens) const override {
     return options_.topk > 0 ? tokens : options_.clusters;
   }
-  // Counts the distances of Lloyd's algorithm, the means, and the products with keys and values.
+  // Counts the distances of Lloyd's algorithm, the means, and the products with keys and values, whose
+  // scores the backward pass computes again.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double C = std::min(static_cast<double>(options_.clusters), N),
                  k = std::min(static_cast<double>(options_.topk), M),
                  clustering = static_cast<double>(options_.kmeans_steps) * 2 * N * C * D;
     return H * Work{{clustering + N * D + 4 * C * M * D + 4 * N * k * D, C * M + N * k},
-                    {N * D + 8 * C * M * D + 10 * N * k * D, N * k},
-                    bytes * (k > 0 ? 3 * C * M : C * D)};
+                    {N * D + 10 * C * M * D + 10 * N * k * D, C * M + N * k},
+                    bytes * C * D};
   }
   std::string advice(int64_t tokens) const override {
     if (2 * options_.clusters < tokens) return {};
@@ -80,42 +86,58 @@ class Clustered final : public Variant {
     const Clusters clusters =
         cluster(q.value(), lengths, landmark_counts(lengths, C), C, options_.kmeans_steps, false);
     // Those of empty clusters, which no query reads, are 0.
-    const Variable centroids =
-        transpose(cluster_means(q, clusters.members, lengths, C), 1, 2);  // (B, H, C, D)
+    const Variable centroids = cluster_means(q, clusters.members, lengths, C);  // (B, C, H, D)
+    const SoftmaxAttentionOptions of_all{.key_lengths = mask.lengths};
     if (options_.topk == 0)
-      return of_members(
-          softmax_attention(transpose(centroids, 1, 2), k, v, {.key_lengths = mask.lengths}),
-          clusters.members);
+      return take_rows(softmax_attention(centroids, k, v, of_all), clusters.members);
 
+    const auto [all, log_all] = softmax_attention_with_sums(centroids, k, v, of_all);
     const double tau = 1 / std::sqrt(static_cast<double>(D));
-    const Variable scores =
-        masked_scores(matmul(centroids, permute(k, {0, 2, 3, 1}), tau), false, mask.lengths);
-    const HighestOfRows best = highest_of_rows(scores.value(), options_.topk);
-    const Variable A = softmax(scores);
-    const Variable mass = sum(where(best.chosen, A, 0.0), {3}, true);
-    const Variable rest = matmul(where(best.chosen, zeros_like(A), A), transpose(v, 1, 2));
-    const Variable own = listed_attention(
-        q, k, v, {.scale = tau},
-        [lengths, lists = best.lists, members = clusters.members, N, H, C](
-            int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
-          const int64_t head = b * H + h;
-          if (i >= lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)]) return;
-          const int64_t most = lists.size(3);
-          const int32_t* const list =
-              lists.data<int32_t>() + (head * C + members.data<int32_t>()[head * N + i]) * most;
-          keys.insert(keys.end(), list, std::find(list, list + most, -1));
-        });
-    const Variable of_query =
-        of_members(transpose(concat({rest, mass}, 3), 1, 2), clusters.members);  // (B, N, H, D + 1)
-    return slice(of_query, 3, 0, D) + slice(of_query, 3, D, D + 1) * own;
+    const Tensor lists = highest_keys(centroids.value(), k.value(), options_.topk,
+                                      {.scale = tau, .lengths = mask.lengths});
+    const int64_t B = lists.size(0), most = lists.size(3);
+    const Tensor of_lists = lists.reshape({B, H, C * most});
+    const Variable keys = take_rows(k, of_lists), values = take_rows(v, of_lists);
+    // Keys that a list of a short sample does not have.
+    const auto attend_to_lists = [&](const Variable& queries, BlockPattern pattern) {
+      pattern.key_block = most;
+      SoftmaxAttentionOptions options{.pattern =
+                                          std::make_shared<const BlockPattern>(std::move(pattern))};
+      if (mask.lengths.defined()) options.key_bias = Variable(missing(of_lists, q.dtype()));
+      return softmax_attention_with_sums(queries, keys, values, options);
+    };
+    BlockPattern of_centroids{.block = 1};
+    for (int64_t c = 0; c < C; ++c) add_row(of_centroids, c);
+    const auto [best, log_best] = attend_to_lists(centroids, std::move(of_centroids));
+
+    constexpr int64_t block = 16;
+    const ClusterBlocks blocks = cluster_blocks(clusters.members, lengths, C, block);
+    BlockPattern of_queries{.block = block, .samples = B, .heads = H};
+    for (const int32_t c : blocks.of_blocks) add_row(of_queries, c);
+    const Variable own = take_rows(
+        attend_to_lists(take_rows(q, blocks.tokens), std::move(of_queries)).out, blocks.places);
+    Variable log_mass = log_best - log_all;  // (B, H, C)
+    if (mask.lengths.defined())
+      log_mass =
+          masked_scores(real_tokens(mask.lengths, C).squeeze(3).squeeze(2).unsqueeze(1), log_mass);
+    const Variable mass = unsqueeze(transpose(exp(log_mass), 1, 2), 3);  // (B, C, H, 1)
+    return take_rows(all - mass * best, clusters.members) + take_rows(mass, clusters.members) * own;
   }
 
-  static Variable zeros_like(const Variable& x) { return Variable(Tensor::zeros({}, x.dtype())); }
-
-  // Returns the rows of the clusters of all queries, (B, N, H, E), for x (B, C, H, E).
-  static Variable of_members(const Variable& x, const Tensor& members) {
-    const int64_t B = members.size(0), H = members.size(1), N = members.size(2), E = x.size(3);
-    return gather(x, 1, members.transpose(1, 2).unsqueeze(3).expand({B, N, H, E}));
+  // Appends a row with one block of keys, or with none if it is negative.
+  static void add_row(BlockPattern& pattern, int64_t keys) {
+    if (keys >= 0) pattern.keys.push_back(static_cast<int32_t>(keys));
+    pattern.begin.push_back(static_cast<int64_t>(pattern.keys.size()));
+  }
+  // (B, n, H): -inf where the index (B, H, n) is negative, otherwise 0.
+  static Tensor missing(const Tensor& index, DType dtype) {
+    Tensor out = Tensor::zeros(index.shape(), dtype);
+    if (!is_dry())
+      dispatch_float(dtype, [&]<class T>() {
+        std::transform(index.data<int32_t>(), index.data<int32_t>() + index.numel(), out.data<T>(),
+                       [](int32_t j) { return j < 0 ? static_cast<T>(never) : T{0}; });
+      });
+    return out.transpose(1, 2);
   }
 
   ClusteredOptions options_;

@@ -92,7 +92,7 @@ class Forgetting final : public Variant {
 
  private:
   // g = log sigmoid(W x + b), (…, H).
-  Variable log_decay(const Variable& x) const { return -softplus(-gate_.forward(x)); }
+  Variable log_decay(const Variable& x) const { return softplus(gate_.forward(x), -1, -1); }
   Variable gates(const Variable& x) const override { return log_decay(x); }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {

@@ -82,21 +82,14 @@ class Gaussian final : public Variant {
 
   Variable tiles(const Inputs& inputs, const Mask& mask, const nn::Pass& pass,
                  const DropoutOptions& drop) const {
-    const Variable &q = inputs.q, &k = inputs.k;
-    const int64_t B = k.size(0), M = k.size(1), G = k.size(2), H = q.size(2);
-    const Variable norms = affine(half_norms(k), -scale());  // (B, M, G, 1)
     const SoftmaxAttentionOptions options{
         .scale = scale(),
         .causal = config().causal,
         .key_lengths = mask.lengths,
-        .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
-        .key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H}),
+        .query_lengths = lengths_from(mask.lengths, pass.tokens.first, inputs.q.size(1)),
         .dropout = drop,
         .first_query = first_query(pass)};
-    if (options_.normalized) return softmax_attention(q, k, inputs.v, options);
-    const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, inputs.v, options);
-    const Variable logarithms = unsqueeze(transpose(r.log_sums, 1, 2), 3);  // (B, N, H, 1)
-    return r.out * exp(logarithms - affine(half_norms(q), scale()));
+    return gaussian_attention(inputs.q, inputs.k, inputs.v, options, options_.normalized);
   }
 
   Variable stored(const Inputs& inputs, const Mask& mask, const DropoutOptions& drop) const {

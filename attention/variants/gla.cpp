@@ -66,10 +66,8 @@ class Gla final : public ScanAttention {
   }
 
   ScanInputs operands(const Inputs& in) const override {
-    const Variable logits = decay_.forward(in.x);
-    const Variable g = affine(softplus(-logits), -1 / temperature_);
-    return {in.q / std::sqrt(static_cast<double>(in.q.size(3))), in.k, in.v,
-            reshape(g, in.q.shape())};
+    const Variable g = softplus(decay_.forward(in.x), -1, -1 / temperature_);
+    return {in.q, in.k, in.v, reshape(g, in.q.shape())};
   }
 
  private:

@@ -46,17 +46,19 @@ class Kda final : public UnitDeltaAttention {
       gate_up_.emplace(scope("gate_up"), options.rank, width);
     }
     const double w = static_cast<double>(width), maps = options.gate ? 2 : 1;
-    add_work({maps * 4 * w * static_cast<double>(options.rank), (2 + maps) * w});
+    add_work({maps * low_rank_flops(w, static_cast<double>(options.rank)), (2 + maps) * w});
   }
 
  private:
   Variable log_decay(const Variable& x) const override {
-    const Variable steps = decay_up_.forward(decay_down_.forward(x));
+    const Variable steps = low_rank_map(x, decay_down_.weight, decay_up_.weight, step_bias_);
     const Shape heads{x.size(0), x.size(1), step_bias_.size(0), step_bias_.size(1)};
-    return softplus(reshape(steps, heads) + step_bias_) * -exp(log_rate_);  // (B, N, H, D)
+    return softplus(reshape(steps, heads)) * -exp(log_rate_);  // (B, N, H, D)
   }
-  Variable gate(const Variable& x) const override {
-    return gate_up_ ? sigmoid(gate_up_->forward(gate_down_->forward(x))) : Variable();
+  Gate gate(const Variable& x) const override {
+    return {gate_up_ ? low_rank_map(x, gate_down_->weight, gate_up_->weight, *gate_up_->bias)
+                     : Variable(),
+            GateFunction::sigmoid};
   }
 
   nn::Linear decay_down_, decay_up_;

@@ -101,7 +101,7 @@ class Lara final : public Variant {
     const auto means = [&](const Variable& x) {
       return affine(transpose(segment_means(x, lengths, counts, C), 1, 2), scale);
     };
-    const Variable X = affine(transpose(inputs.q, 1, 2), scale);
+    const Variable Q = transpose(inputs.q, 1, 2);                            // x = scale q
     const Variable x_mean = means(inputs.q), mu = x_mean + means(inputs.k);  // (B, H, C, D)
     const bool drawn = pass.training && options_.samples > 0;
     const auto repeated = [&](const Variable& x, int axis) {
@@ -130,13 +130,13 @@ class Lara final : public Variant {
         of_real(real, matmul(W, transposed(mu)) - transposed(half_square(mu, 1)));
     const Variable mixture = log_sum_exp(densities);  // (B, H, S, 1)
 
-    Variable weights = matmul(X, transposed(W));  // log ξ(x_i, ω_s) but for what cancels
+    Variable weights = matmul(Q, transposed(W), scale);  // log ξ(x_i, ω_s) but for what cancels
     Variable of_samples = unsqueeze(of_keys.log_sums, 3);
     if (options_.weights == "balance") {
       of_samples = of_samples - mixture;
     } else {
       const Variable own = sum(W * centre, {-1}, true) - half_square(centre, 1);
-      const Variable t = softmax(of_real(real, matmul(X, transposed(x_mean))));
+      const Variable t = softmax(of_real(real, matmul(Q, transposed(x_mean), scale)));
       const Variable alpha = transposed(exp(own - mixture)) + repeated(t - shares(counts, t), 3);
       weights = weights + log(relu(alpha - least_weight) + least_weight);
       of_samples = of_samples - own;

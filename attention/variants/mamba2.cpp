@@ -55,11 +55,11 @@ class Mamba2 final : public ScanAttention {
 
   ScanInputs operands(const Inputs& in) const override {
     const Variable step = decay_.steps(in.x);  // (B, N, H)
-    return {in.q / std::sqrt(static_cast<double>(in.q.size(3))), in.k, in.v * unsqueeze(step, 3),
-            decay_.of_steps(step)};
+    return {in.q, in.k, in.v * unsqueeze(step, 3), decay_.of_steps(step)};
   }
   Variable direct(const Inputs& in) const override {
-    return skip_ ? in.v * unsqueeze(*skip_, 1) : Variable();
+    const double root = std::sqrt(static_cast<double>(in.v.size(3)));
+    return skip_ ? in.v * unsqueeze(*skip_ * root, 1) : Variable();
   }
 
  private:

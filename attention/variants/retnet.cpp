@@ -54,8 +54,7 @@ class Retnet final : public ScanAttention {
 
   ScanInputs operands(const Inputs& in) const override {
     const Shape& s = in.q.shape();
-    return {in.q / std::sqrt(static_cast<double>(s[3])), in.k, in.v,
-            Variable(decays_.expand({s[0], s[1], s[2]}))};
+    return {in.q, in.k, in.v, Variable(decays_.expand({s[0], s[1], s[2]}))};
   }
 
  private:

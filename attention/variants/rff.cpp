@@ -95,7 +95,7 @@ class RffMap final : public TrigonometricMap {
   Features gated(Features f, const Variable& x) const override {
     if (!gate_) return f;
     const Variable u = gate_->forward(x);  // (B, N, H)
-    f.log_decay = -softplus(-u);
+    f.log_decay = softplus(u, -1, -1);
     f.key = f.key * unsqueeze(sigmoid(-u), 3);
     return f;
   }

@@ -13,13 +13,13 @@
 // channel. The mixing of a token with the one before it and of values with those of the first layer
 // are not part of the variant.
 //
-// It is two steps of delta_scan() a token. The first decays, reads κ_i e^{-g_i} and writes a_i ∘ κ_i;
-// the second writes k'_i v_iᵀ without reading. e^{-g} is at most e^0.61.
+// delta_scan() reads after the decay, therefore with κ_i e^{-g_i}: e^{-g} is at most e^0.61.
 #include <cmath>
 #include <optional>
 
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/ops/removal.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
@@ -91,62 +91,50 @@ class Rwkv7 final : public DeltaAttention {
     }
     if (options.bonus) bonus_.emplace(scope("bonus"), channels(), nn::init::zeros());
     if (options.gate) gate_.emplace(scope("gate_down"), scope("gate_up"), config, rank_);
-    const double D = static_cast<double>(config.head_dim);
-    unit_ = Variable(Tensor::full({config.head_dim}, 1 / std::sqrt(D), parameter_dtype()));
   }
 
   DeltaInputs operands(const Inputs& in) const override {
-    const double D = static_cast<double>(in.q.size(3));
-    const Variable g = of_channels(tanh(decay_.down.forward(in.x)), decay_.up) + decay_bias_;
-    const Variable log_decay = -std::exp(-0.5) * sigmoid(g), a = rates(in.x);
-    const Variable removed = rms_norm(in.k * removal_, unit_, eps_of_length / D);
-    const Variable none(Tensor::zeros(in.q.shape(), in.q.dtype()));
-    return {.q = steps_of_tokens({none, in.q / std::sqrt(D)}),
-            .k = steps_of_tokens({a * removed, replaced(in.k, a)}),
-            .v = steps_of_tokens({none, in.v}),
-            .log_decay = steps_of_tokens({log_decay, none}),
-            .read = steps_of_tokens({removed * exp(-log_decay), none})};
+    const Variable decays = linear(tanh(decay_.down.forward(in.x)), decay_.up.weight,
+                                   reshape(decay_bias_, {decay_.up.weight.size(0)})),
+                   rates = low_rank_map(in.x, rate_.down.weight, rate_.up.weight, rate_bias_);
+    DeltaInputs of = removal({.k = in.k,
+                              .decay = reshape(decays, in.q.shape()),
+                              .rate = reshape(rates, in.q.shape()),
+                              .removal = removal_,
+                              .replacement = replacement_},
+                             eps_of_length);
+    of.q = in.q / std::sqrt(static_cast<double>(in.q.size(3)));
+    of.v = in.v;
+    return of;
   }
 
-  Variable finished(const Variable& reads, const Inputs& in) const override {
+  Variable finished(const Variable& reads, const DeltaInputs& of, const Inputs& in) const override {
     Variable y = reads;
     if (norm_weight_) y = layer_norm(y, {}, {}) * *norm_weight_ + *norm_bias_;
-    if (bonus_) y = y + sum(in.q * replaced(in.k, rates(in.x)) * *bonus_, {3}, true) * in.v;
-    if (gate_) y = y * of_channels(sigmoid(gate_->down.forward(in.x)), gate_->up);
+    if (bonus_) y = y + sum(in.q * of.write * *bonus_, {3}, true) * in.v;
+    if (gate_) y = y * reshape(gate_->up.forward(sigmoid(gate_->down.forward(in.x))), y.shape());
     return y;
   }
 
-  // The scan of two steps a token, and the products of x with the maps.
+  // The scan, and the products of x with the maps.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
-    const double width = H * D, r = static_cast<double>(rank_),
-                 maps = (gate_ ? 3 : 2) + (bonus_ ? 1 : 0);
-    const double products = N * maps * 4 * width * r;
-    const double exponentials = N * ((3 + (bonus_ ? 1 : 0)) * width + r * (gate_ ? 2 : 1));
-    return H * delta_work(2 * queries, config().head_dim, parameter_dtype()) +
+    const double width = H * D, r = static_cast<double>(rank_), maps = gate_ ? 2 : 1;
+    // Between the two products of all maps but that of rates there is a function.
+    const double products = N * (maps * 4 * width * r + low_rank_flops(width, r));
+    const double exponentials = N * (3 * width + r * (gate_ ? 2 : 1));
+    return H * delta_work(queries, config().head_dim, parameter_dtype(), true) +
            Work{{products, exponentials}, {2 * products, exponentials}, 20 * N * width * bytes};
   }
 
  private:
   Shape channels() const { return {config().heads, config().head_dim}; }
-  Variable of_channels(const Variable& x, const nn::Linear& up) const {
-    return reshape(up.forward(x), {x.size(0), x.size(1), config().heads, config().head_dim});
-  }
-  // a, in [0, 1].
-  Variable rates(const Variable& x) const {
-    return sigmoid(of_channels(rate_.down.forward(x), rate_.up) + rate_bias_);
-  }
-  // k'
-  Variable replaced(const Variable& k, const Variable& a) const {
-    return k * (1 + (a - 1) * replacement_);
-  }
 
   int64_t rank_;
   Map decay_, rate_;
   nn::Parameter decay_bias_, rate_bias_, removal_, replacement_;  // b, c, ξ, α: (H, D)
   std::optional<nn::Parameter> norm_weight_, norm_bias_, bonus_;  // (H, D); bonus: ρ
   std::optional<Map> gate_;
-  Variable unit_;  // (D): D^(-1/2)
 };
 
 using namespace conformance;

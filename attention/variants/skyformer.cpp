@@ -19,6 +19,7 @@
 #include "longhand/attention/bases/gaussian_kernel.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/inverse.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
@@ -62,7 +63,7 @@ struct SkyformerOptions {
         .causal_reason = "landmarks are drawn among all tokens, and every weight depends on them",
         .needs = Needs::heads,
         .time = "N d D + d^3",
-        .memory = "N d",
+        .memory = "N",
         .state = "redraws, steps, random_state"};
   }
 };
@@ -75,15 +76,17 @@ class Skyformer final : public Variant {
         redraws_([this](const std::string& name) { return scope(name); },
                  init_random().fork("landmarks"), options.redraw_interval) {}
 
-  // Counts κ(Q, L), κ(L, K) and κ(L, L), the iterations for the inverse, and products with V.
+  // Counts κ(Q, L), κ(L, K) and κ(L, L), the iterations for the inverse, and products with V. The
+  // backward pass computes the kernels again.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double d = static_cast<double>(options_.landmarks),
                  solve = static_cast<double>(options_.iterates() ? 8 * options_.inverse_iterations
                                                                  : 30);
-    const double flops = (N + M + d) * 4 * d * D + solve * d * d * d;
-    const double numbers = (N + M) * d + 4 * d * d;
-    return H * Work{{flops, (N + M + d) * d}, {2 * flops}, numbers * bytes};
+    const double flops = (N + M + d) * 4 * d * D, inversion = solve * d * d * d;
+    return H * Work{{flops + inversion, (N + M + d) * d},
+                    {2.5 * flops + 2 * inversion, (N + M) * d},
+                    (N + M) * D * bytes};
   }
 
   int64_t rank(int64_t) const override { return options_.landmarks; }
@@ -100,24 +103,25 @@ class Skyformer final : public Variant {
            (options_.sigma * options_.sigma * std::sqrt(static_cast<double>(config().head_dim)));
   }
 
-  // Computes each sample separately, from its real tokens only.
+  // Computes samples of different lengths separately, from their real tokens only.
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
+    const std::vector<int32_t> lengths = sample_lengths(mask.lengths, q.size(1));
+    if (*std::min_element(lengths.begin(), lengths.end()) == q.size(1))
+      return whole_samples(q, k, v);
     Variables samples;
     for (int64_t b = 0; b < q.size(0); ++b) {
-      const int64_t n = mask.lengths.defined() ? mask.lengths.data<int32_t>()[b] : q.size(1);
-      const int64_t m = mask.lengths.defined() ? n : k.size(1), padding = q.size(1) - n;
-      const auto heads = [&](const Variable& x, int64_t length) {  // (H, length, D)
-        return transpose(slice(select(x, 0, b), 0, 0, length), 0, 1);
+      const int64_t n = lengths[static_cast<size_t>(b)], padding = q.size(1) - n;
+      const auto real = [&](const Variable& x) {  // (1, n, H, D)
+        return slice(slice(x, 0, b, b + 1), 1, 0, n);
       };
       Variables parts;
-      if (n > 0)
-        parts.push_back(transpose(one_sample(heads(q, n), heads(k, m), heads(v, m)), 0, 1));
+      if (n > 0) parts.push_back(whole_samples(real(q), real(k), real(v)));
       // q is 0 at padding; taking it from there keeps an empty sequence in the graph.
-      if (padding > 0) parts.push_back(slice(select(q, 0, b), 0, n, n + padding));
-      samples.push_back(concat(parts, 0));
+      if (padding > 0) parts.push_back(slice(slice(q, 0, b, b + 1), 1, n, n + padding));
+      samples.push_back(concat(parts, 1));
     }
-    return stack(samples, 0);
+    return concat(samples, 0);
   }
 
   // Returns which of n rows are landmarks, in ascending order; the same for all samples of n
@@ -135,35 +139,40 @@ class Skyformer final : public Variant {
     return rows;
   }
 
-  // Returns the given rows of x (H, n, D).
+  // Returns the given rows of x (B, n, H, D).
   static Variable rows_of(const Variable& x, const std::vector<int32_t>& rows) {
     const auto count = static_cast<int64_t>(rows.size());
-    const Tensor index = Tensor::from(rows, {1, count, 1});
-    return gather(x, 1, index.expand({x.size(0), count, x.size(2)}).contiguous());
+    const Tensor index = Tensor::from(rows, {1, count, 1, 1});
+    return gather(x, 1, index.expand({x.size(0), count, x.size(2), x.size(3)}));
   }
 
-  // q (H, n, D), k and v (H, m, D)
-  Variable one_sample(const Variable& q, const Variable& k, const Variable& v) const {
-    const Variable L = concat({rows_of(q, drawn("queries", q.size(1))),  // (H, d, D)
+  // q (B, n, H, D), k and v (B, m, H, D), without padding
+  Variable whole_samples(const Variable& q, const Variable& k, const Variable& v) const {
+    const Variable L = concat({rows_of(q, drawn("queries", q.size(1))),  // (B, d, H, D)
                                rows_of(k, drawn("keys", k.size(1)))},
                               1);
-    const auto kernel = [&](const Variable& x, const Variable& y) {
-      return exp(gaussian_exponents(x, y, scale()));
-    };
+    const Variable rows = transpose(L, 1, 2);
     const int64_t d = L.size(1);
-    const Variable A = kernel(L, L) + diagonal(d, options_.gamma, q.dtype());
-    const Variable mixed = matmul(kernel(L, k), v);  // (H, d, D)
-    if (!options_.iterates()) return matmul(kernel(q, L), matmul(inverse(A), mixed));
-    const Variable one(Tensor::scalar(1, q.dtype()));
-    const Variable S = one / sqrt(sum(A, {2}, true));  // (H, d, 1)
-    const Variable M = S * A * transpose(S, 1, 2);
-    const Variable I = diagonal(d, 1, q.dtype());
-    Variable Z = I;
-    for (int64_t i = 0; i < options_.inverse_iterations; ++i) {
-      const Variable MZ = matmul(M, Z);
-      Z = matmul(Z, 13 * I - matmul(MZ, 15 * I - matmul(MZ, 7 * I - MZ)), 0.25);
-    }
-    return matmul(kernel(q, L), S * matmul(Z, S * mixed));
+    const Variable A = exp(gaussian_exponents(rows, rows, scale())) +
+                       diagonal(d, options_.gamma, q.dtype());  // (B, H, d, d)
+    const auto sums = [&](const Variable& x, const Variable& y, const Variable& values) {
+      return gaussian_attention(x, y, values, {.scale = scale()}, false);
+    };
+    const Variable mixed = transpose(sums(L, k, v), 1, 2);  // (B, H, d, D)
+    return sums(q, L, transpose(options_.iterates() ? iterate(A, mixed) : solve(A, mixed), 1, 2));
+  }
+
+  static Variable solve(const Variable& A, const Variable& x) {
+    const int64_t d = A.size(3);
+    const Variable Z = inverse(reshape(A, {A.size(0) * A.size(1), d, d}));
+    return matmul(reshape(Z, A.shape()), x);
+  }
+  Variable iterate(const Variable& A, const Variable& x) const {
+    const Variable one(Tensor::scalar(1, A.dtype()));
+    const Variable S = one / sqrt(sum(A, {3}, true));  // (B, H, d, 1)
+    const Variable I = broadcast_to(diagonal(A.size(3), 1, A.dtype()), A.shape());
+    const Variable Z = iterative_pinv(S * A * transpose(S, 2, 3), I, options_.inverse_iterations);
+    return S * matmul(Z, S * x);
   }
 
   void on_step() override { redraws_.step(); }

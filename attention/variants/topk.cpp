@@ -50,11 +50,13 @@ class Topk final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_cache_decoder(batch, config(), {.scale = scale(), .most = k_});
   }
-  // Counts all scores, and those of the selected keys, which are computed again.
+  // Counts all scores, a comparison of each, and the scores of the selected keys, which are computed
+  // again.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
-    const double selected = N * std::min(static_cast<double>(k_), M);
-    return H * Work{{2 * N * M * D + 4 * selected * D, selected},
+    const double seen = config().causal ? M / 2 : M,
+                 selected = N * std::min(static_cast<double>(k_), M);
+    return H * Work{{N * seen * (2 * D + 1) + 4 * selected * D, selected},
                     {10 * selected * D, selected},
                     selected * sizeof(int32_t) + 2 * N * bytes};
   }

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <string_view>
 
+#include "longhand/autograd/ops/rows.h"
 #include "longhand/autograd/variable.h"
+#include "longhand/core/kernels/reduce.h"
 #include "longhand/core/kernels/rows.h"
 
 namespace longhand::ops {
@@ -21,8 +23,44 @@ Variable normalise_rows(std::string_view op, const Variable& x, const Variable& 
 Tensor norm_parameter(std::string_view op, const Variable& x, const Variable& parameter,
                       double neutral);
 
-// Kernels for contiguous rows of n numbers, for use inside simd().
 namespace normalise {
+
+/// Calls backward(first, count, dw, db, memory), a kernel for simd(), for blocks of rows, in parallel:
+/// it adds to the sums dw and db of the block, which become the gradients of the parameters (null if
+/// neither is required). `memory` is uninitialised, of the given number of elements.
+template <class T, class F>
+void sum_parameter_gradients(int64_t rows, int64_t width, GradSlot& weight, GradSlot& bias,
+                             int64_t elements, F backward) {
+  // Few enough rows per partial sum to lose no precision in f32.
+  const int64_t block = std::min<int64_t>(512, rows_per_task(width)),
+                grain = rows_per_task(width) / block * block, sums = (rows + block - 1) / block;
+  const bool wanted = weight || bias;
+  Tensor partial = Tensor::empty({2, wanted ? sums : 0, width}, dtype_of<T>);
+  T* const partial_sums = partial.data<T>();
+  parallel_for(rows, grain, [&](int64_t begin, int64_t end) {
+    Tensor memory = Tensor::empty({elements}, dtype_of<T>);
+    simd([&, spare = memory.data<T>()] {
+      for (int64_t r = begin; r < end; r += block) {
+        T* const dw = wanted ? partial_sums + r / block * width : nullptr;
+        T* const db = wanted ? dw + sums * width : nullptr;
+        if (wanted) {
+          std::fill_n(dw, width, T{0});
+          std::fill_n(db, width, T{0});
+        }
+        backward(r, std::min(block, end - r), dw, db, spare);
+      }
+    });
+  });
+  const auto write = [&](GradSlot& slot, const T* from) {
+    if (!slot) return;
+    const GradSlot::Accumulator to = slot.accumulate();
+    kernels::sum_middle<T>(from, 1, sums, width, to.grad.data<T>(), 1, to.beta);
+  };
+  write(weight, partial_sums);
+  write(bias, partial_sums + sums * width);
+}
+
+// Kernels for contiguous rows of n numbers, for use inside simd().
 
 template <class T>
 struct Moments {

@@ -1,6 +1,6 @@
-// y = log(1 + e^x)          dx = dy / (1 + e^-x)
-// Computed as max(x, 0) + log(1 + u) with u = e^-|x|, which neither overflows nor, for large
-// negative x, loses e^x next to 1. The C library's log1p would not be vectorised.
+// y = b log(1 + e^(a x))          dx = a b dy / (1 + e^(-a x))
+// Computed as max(a x, 0) + log(1 + u) with u = e^-|a x|, which neither overflows nor, for large
+// negative a x, loses e^x next to 1. The C library's log1p would not be vectorised.
 #include <cmath>
 #include <type_traits>
 
@@ -33,11 +33,18 @@ T log_of_one_plus(T u) {
 
 }  // namespace
 
-Variable softplus(const Variable& x) {
+Variable softplus(const Variable& x, double inner, double outer) {
   return pointwise_of_input(
       "softplus", x,
-      [](auto v) { return (v > 0 ? v : 0) + log_of_one_plus(math::exp(-std::abs(v))); },
-      [](auto dy, auto v) { return dy / (1 + math::exp(-v)); });
+      [inner, outer](auto v) {
+        using T = decltype(v);
+        const T t = static_cast<T>(inner) * v;
+        return static_cast<T>(outer) * ((t > 0 ? t : 0) + log_of_one_plus(math::exp(-std::abs(t))));
+      },
+      [inner, slope = inner * outer](auto dy, auto v) {
+        using T = decltype(v);
+        return static_cast<T>(slope) * dy / (1 + math::exp(static_cast<T>(-inner) * v));
+      });
 }
 
 }  // namespace longhand

@@ -119,19 +119,29 @@ void transpose_into(int64_t m, int64_t k, const float* a, int64_t row, float fac
 template <class T>
 void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, int64_t end,
                  T* panels) {
-  for (int64_t p = begin; p < end; ++p) {
-    const int64_t first = p * panel_width, width = std::min(panel_width, n - first);
-    const T* const from = b.data + first * b.col;
-    T* const to = panels + first * k;
-    if (b.col != 1) {
-      transpose_into(width, k, from, b.col, factor, to, panel_width, false);
-      continue;
+  if (b.col != 1) {
+    for (int64_t p = begin; p < end; ++p) {
+      const int64_t first = p * panel_width;
+      transpose_into(std::min(panel_width, n - first), k, b.data + first * b.col, b.col, factor,
+                     panels + first * k, panel_width, false);
     }
-    simd([&] {
-      for (int64_t l = 0; l < k; ++l)
-        for (int64_t j = 0; j < width; ++j) to[l * panel_width + j] = factor * from[l * b.row + j];
-    });
+    return;
   }
+  // Some panels at once: stretches of a row that are too short are not prefetched.
+  constexpr int64_t together = 4 * panel_width;
+  const int64_t last = std::min(n, end * panel_width);
+  simd([=] {
+    for (int64_t first = begin * panel_width; first < last; first += together)
+      for (int64_t l = 0; l < k; ++l)
+        for (int64_t j = first; j < std::min(last, first + together); j += panel_width) {
+          const T* const from = b.data + l * b.row + j;
+          T* const to = panels + j * k + l * panel_width;
+          if (j + panel_width <= last)
+            for (int64_t i = 0; i < panel_width; ++i) to[i] = factor * from[i];
+          else
+            for (int64_t i = 0; i < last - j; ++i) to[i] = factor * from[i];
+        }
+  });
 }
 
 template <class T>

@@ -15,18 +15,25 @@ namespace {
 /// Examples of `length` tokens: `count` symbols among blanks, a delimiter, and `count` blanks whose
 /// targets are the symbols, in order; all other targets are ignored. Tokens: 0 is the blank,
 /// 1 … symbols the symbols, symbols + 1 the delimiter. Without `scattered` the symbols come first,
-/// followed by the blanks; with it every choice of positions before the delimiter is equally likely.
+/// followed by the blanks; with it every choice of positions before the delimiter is equally likely, or each
+/// blank stands before one of the symbols, each equally likely (Poli et al. 2024, arXiv 2403.17844).
 /// Lists of lengths and counts describe a mixture, one segment for each.
 struct CopyOptions {
   std::vector<int64_t> length{64}, count{16};
   int64_t symbols = 8;
   MixtureSizes sizes{{100000}, {2000}, {2000}};
   bool scattered = false;  // set by the task, not an option
+  std::string blanks = "anywhere";
 
   void describe(OptionVisitor& v) {
     v.integers("length", length, {3, 1 << 24}, "tokens per example; a list: of each segment");
     v.integers("count", count, {1, 1 << 23}, "number of symbols to copy; a list: of each segment");
     v.integer("symbols", symbols, {1, 1 << 24}, "number of different symbols");
+    if (scattered)
+      v.choice(
+          "blanks", blanks, {"anywhere", "before_symbols"},
+          "where blanks are: every choice of positions is equally likely, or each blank stands "
+          "before one of the symbols, each equally likely, as in MAD (Poli et al. 2024)");
     sizes.describe(v);
     require_one_or_each(v, {{"length", length}, {"count", count}}, sizes);
     for (size_t s = 0; s < std::max(length.size(), count.size()); ++s) {
@@ -48,7 +55,8 @@ std::optional<TaskInfo> info_of(const CopyOptions& o) {
 
 Task make(const CopyOptions& o, uint64_t seed, const Splits&) {
   const auto draw_of = [&](int64_t count) {
-    return [count, symbols = o.symbols, scattered = o.scattered](
+    return [count, symbols = o.symbols, scattered = o.scattered,
+            before_symbols = o.blanks == "before_symbols"](
                RandomStream& random, std::span<int32_t> tokens, std::span<int32_t> targets) {
       const int64_t n = static_cast<int64_t>(tokens.size());
       const int64_t places = n - count - 1;
@@ -56,6 +64,15 @@ Task make(const CopyOptions& o, uint64_t seed, const Splits&) {
       std::fill(targets.begin(), targets.end(), ignore_index);
       tokens[places] = static_cast<int32_t>(symbols + 1);
       int64_t done = 0;
+      if (before_symbols) {
+        std::vector<int64_t> blanks(static_cast<size_t>(count));
+        for (int64_t i = 0; i < places - count; ++i) ++blanks[random.below(count)];
+        for (int64_t at = 0; done < count; ++at) {
+          at += blanks[static_cast<size_t>(done)];
+          tokens[at] = static_cast<int32_t>(1 + random.below(symbols));
+          targets[places + 1 + done++] = tokens[at];
+        }
+      }
       for (int64_t i = 0; done < count; ++i) {
         // Selection sampling: every choice of `count` positions is equally likely.
         if (scattered && static_cast<int64_t>(random.below(places - i)) >= count - done) continue;

@@ -26,13 +26,17 @@ class Generated : public Dataset {
       const Generator own = s == 0 ? examples : examples.fork("segment").fork(s);
       const int64_t begin = this->size();
       parts_.push_back({segments[s], own, begin, begin + segments[s].sizes.*size});
-      std::vector<int32_t> tokens(segments[s].length), targets(segments[s].length);
-      example(parts_.back(), 0, tokens, targets);  // throws if the split has no examples
+      const Part& part = parts_.back();
+      std::vector<int32_t> tokens(length_in(part, 0)), targets(tokens.size());
+      example(part, 0, tokens, targets);  // throws if the split has no examples
     }
   }
 
   int64_t size() const override { return parts_.empty() ? 0 : parts_.back().end; }
-  int64_t length(int64_t index) const override { return part_of(index).segment.length; }
+  int64_t length(int64_t index) const override {
+    const Part& part = part_of(index);
+    return length_in(part, index - part.begin);
+  }
 
   Batch collate(std::span<const int64_t> indices) const override {
     Batch batch = blank_batch(*this, indices, true);
@@ -42,9 +46,9 @@ class Generated : public Dataset {
     parallel_for(std::ssize(indices), 4, [&](int64_t begin, int64_t end) {
       for (int64_t b = begin; b < end; ++b) {
         const Part& part = part_of(indices[b]);
-        const auto n = static_cast<size_t>(part.segment.length);
-        example(part, indices[b] - part.begin, {tokens + b * longest, n},
-                {targets + b * longest, n});
+        const int64_t i = indices[b] - part.begin;
+        const auto n = static_cast<size_t>(length_in(part, i));
+        example(part, i, {tokens + b * longest, n}, {targets + b * longest, n});
       }
     });
     return batch;
@@ -81,14 +85,23 @@ class Generated : public Dataset {
                          [&](const Part& part) { return index < part.end; });
   }
 
+  static int64_t length_in(const Part& part, int64_t index) {
+    if (!part.segment.draw_length) return part.segment.length;
+    RandomStream random(part.examples.fork("length").fork(static_cast<uint64_t>(index)));
+    return part.segment.draw_length(random);
+  }
+
   void example(const Part& part, int64_t index, std::span<int32_t> tokens,
                std::span<int32_t> targets) const {
     // A split with a quarter of all examples is missed this many times with probability 1e-125.
     constexpr int tries = 1000;
     RandomStream random(part.examples.fork(static_cast<uint64_t>(index)));
+    const GeneratedSegment& segment = part.segment;
+    const Draw& draw =
+        split_ != Split::train && segment.draw_unseen ? segment.draw_unseen : segment.draw;
     for (int i = 0; i < tries; ++i) {
-      part.segment.draw(random, tokens, targets);
-      if (split_of(tokens) == split_) return;
+      draw(random, tokens, targets);
+      if (std::ssize(tokens) < segment.shared_below || split_of(tokens) == split_) return;
     }
     throw ConfigError(
         "data: the task's options allow so few different examples that a split has none");
@@ -174,10 +187,43 @@ void require_one_or_each(
 }
 
 Task MixtureOfLengths::make(const TaskInfo& info, const Draw& draw, uint64_t seed) const {
+  return make(info, seed, [&](GeneratedSegment& segment, int64_t) { segment.draw = draw; });
+}
+
+void MixtureOfLengths::describe_lengths(OptionVisitor& v, const std::string& what, int64_t least) {
+  v.integers("length", length, {least, 1 << 24}, what + ", at most; a list: of each segment");
+  v.integers("min_length", min_length, {0, 1 << 24},
+             what +
+                 ", at least: all numbers from there to length are equally likely; 0: length; a "
+                 "list: of each segment");
+  for (const int64_t n : min_length)
+    v.require(n == 0 || n >= least, "min_length",
+              concat_message("expected 0, or at least ", least));
+  for (size_t s = 0; s < std::max(length.size(), min_length.size()); ++s) {
+    const int64_t n = length[std::min(s, length.size() - 1)];
+    v.require(min_length[std::min(s, min_length.size() - 1)] <= n, "min_length",
+              concat_message("expected at most length = ", n));
+  }
+  require_one_or_each(v, {{"length", length}, {"min_length", min_length}}, sizes);
+}
+
+Task MixtureOfLengths::make(const TaskInfo& info, uint64_t seed,
+                            const std::function<void(GeneratedSegment&, int64_t)>& complete) const {
+  // From this length on, even two symbols make thousands of sequences.
+  constexpr int64_t enough = 12;
   std::vector<GeneratedSegment> parts;
   for (size_t s = 0; s < segments(); ++s) {
-    const int64_t n = of_segment(length, s);
-    parts.push_back({concat_message("length ", n), n, of_segment(sizes, s), draw});
+    const int64_t n = of_segment(length, s), given = of_segment(min_length, s),
+                  least = given ? given : n;
+    parts.push_back({concat_message("length ", n), n, of_segment(sizes, s), {}});
+    if (least < n) {
+      parts.back().name = concat_message("length ", least, " to ", n);
+      parts.back().draw_length = [least, n](RandomStream& random) {
+        return least + static_cast<int64_t>(random.below(n - least + 1));
+      };
+      parts.back().shared_below = enough;
+    }
+    complete(parts.back(), least);
   }
   return make_generated(info, parts, seed);
 }

@@ -21,19 +21,24 @@ namespace longhand::data {
 using Draw = std::function<void(RandomStream& random, std::span<int32_t> tokens,
                                 std::span<int32_t> targets)>;
 
-/// A part of a mixture: examples of one length, drawn in one way.
+/// A part of a mixture: examples that are drawn in one way.
 struct GeneratedSegment {
   std::string name;
-  int64_t length = 0;  // tokens of an example
+  int64_t length = 0;  // tokens of an example, or of the longest
   SplitSizes sizes;
   Draw draw;
+  Draw draw_unseen{};  // examples of validation and test; null: as those of training
+  /// Draws the number of tokens of an example; null: it is `length`.
+  std::function<int64_t(RandomStream& random)> draw_length{};
+  int64_t shared_below = 0;  // examples of fewer tokens may be in several splits: there are too few
 };
 
 /// Returns a task of examples with one target for each token, segment after segment. Example i of a
 /// segment depends on (seed, split, index of the segment, i) alone. It is drawn again until the hash
 /// of its tokens falls in the split's part of all hashes (training one half, validation and test a
-/// quarter each), so that no example is in two splits, however few different ones there are. Throws
-/// ConfigError if there are so few that a split of a segment has none.
+/// quarter each), so that no example is in two splits, however few different ones there are, except
+/// those below GeneratedSegment::shared_below tokens. Throws ConfigError if there are so few that a
+/// split of a segment has none.
 Task make_generated(const TaskInfo& info, const std::vector<GeneratedSegment>& segments,
                     uint64_t seed);
 
@@ -64,12 +69,20 @@ void require_one_or_each(
 struct MixtureOfLengths {
   std::vector<int64_t> length;
   MixtureSizes sizes{{100000}, {2000}, {2000}};
+  std::vector<int64_t> min_length{0};  // 0: length
 
-  size_t segments() const { return segments_of({length}, sizes); }
+  size_t segments() const { return segments_of({length, min_length}, sizes); }
   DataMemory memory() const { return sizes.memory(segments()); }
   int64_t max_length() const { return *std::max_element(length.begin(), length.end()); }
   /// Draws the examples of all segments in one way.
   Task make(const TaskInfo& info, const Draw& draw, uint64_t seed) const;
+  /// The options length and min_length of a task whose lengths are drawn: all from min_length to length are
+  /// equally likely. `what` is counted.
+  void describe_lengths(OptionVisitor& v, const std::string& what, int64_t least);
+  /// `complete` says how the examples of a segment are drawn. Before, its lengths are those of the options.
+  Task make(
+      const TaskInfo& info, uint64_t seed,
+      const std::function<void(GeneratedSegment& segment, int64_t min_length)>& complete) const;
 };
 
 }  // namespace longhand::data

@@ -105,7 +105,7 @@ TEST_CASE("conformance: decoding that is declared and not there is told") {
 
 namespace {
 
-struct GatedOptions {
+struct GateOptions {
   void describe(OptionVisitor&) {}
   Capabilities capabilities() const {
     return {.averages = false,
@@ -120,7 +120,7 @@ struct GatedOptions {
 // out_i = sigmoid(x_i Wᵀ) q_i ∘ sum_(j<=i) k_j ∘ v_j, with a gate of each head.
 class Gated final : public Variant {
  public:
-  Gated(const nn::Scope& scope_, const Config& config, const GatedOptions&)
+  Gated(const nn::Scope& scope_, const Config& config, const GateOptions&)
       : Variant(scope_, config),
         gate_(scope("gate"), config.heads * config.head_dim, config.heads) {}
   Work work(int64_t, int64_t) const override { return {}; }
@@ -159,8 +159,7 @@ class Gated final : public Variant {
 
 TEST_CASE("variants: a gate reads the tokens that q, k and v were projected from") {
   static const bool added =
-      (add("test: gated", make_spec<GatedOptions, Gated>({.summary = "gated", .paper = "-"})),
-       true);
+      (add("test: gated", make_spec<GateOptions, Gated>({.summary = "gated", .paper = "-"})), true);
   REQUIRE(added);
   for (const CheckResult& result : check_invariants("test: gated", {})) {
     INFO(result.variant << " / " << result.check);

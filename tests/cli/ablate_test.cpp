@@ -118,7 +118,7 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   const Outcome whole = folder.ablate({"--out", "whole", "--jobs", "2"});
   INFO(whole.err);
   REQUIRE(whole.code == 0);
-  CHECK_THAT(whole.out, Contains("softmax") && Contains("accuracy") && Contains("95 %"));
+  CHECK_THAT(whole.out, Contains("softmax") && Contains("test accuracy") && Contains("2 seeds"));
   CHECK_THAT(whole.err, Contains("linear seed=1: finished"));
   CHECK(attempts(folder / "whole") == 4);
 
@@ -172,11 +172,48 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
     return run({"ablate", "--table", format, "killed"}, folder.path()).out;
   };
   CHECK_THAT(print("md"), Catch::StartsWith("| variant |") && Contains("| none |"));
-  CHECK_THAT(print("tex"), Catch::StartsWith("\\begin{tabular}"));
+  CHECK_THAT(print("tex"), Contains("\\begin{table}\n\\centering\n\\caption{sweep. Variants, by") &&
+                               Contains("\\label{tab:sweep}\n\\begin{tabular}"));
+  const auto chosen = [&](Words words) {
+    words.insert(words.begin(), {"ablate", "killed", "--columns", "attention_type,accuracy"});
+    return run(words, folder.path());
+  };
+  CHECK_THAT(chosen({"--table", "csv"}).out,
+             Catch::StartsWith("attention_type,accuracy\nsoftmax,0."));
+  CHECK_THAT(chosen({"--table", "text"}).out, Catch::StartsWith("attention.type  test accuracy\n"));
+  CHECK_THAT(chosen({"--table", "tex", "--caption", "A 100 %", "--label", "tab:a"}).out,
+             Contains("\\caption{A 100 \\%") && Contains("\\label{tab:a}\n"));
+  CHECK_THAT(chosen({"--table", "md", "--caption", "A"}).err, Contains("expected --table tex"));
+  const Outcome unknown =
+      run({"ablate", "--table", "md", "--columns", "acuracy", "killed"}, folder.path());
+  CHECK(unknown.code == 2);
+  CHECK_THAT(unknown.err, Contains("--columns acuracy: the table \"variants\" has no such column; "
+                                   "expected some of variant,attention_type,"));
+  CHECK_THAT(run({"ablate", "--status", "killed", "--columns", "seed,variant"}, folder.path()).out,
+             Catch::StartsWith("seed  variant\n"));
+
+  // Two sweeps with the same cells.
+  const auto against = [&](Words words) {
+    words.insert(words.begin(), {"report", "whole", "killed", "--baseline", "whole"});
+    return run(words, folder.path());
+  };
+  CHECK_THAT(against({"--table", "csv"}).out,
+             Catch::StartsWith("variant,seeds,baseline,") && Contains("\nlinear,2,"));
+  CHECK_THAT(against({"--table", "text", "--columns", "variant,difference"}).out,
+             Catch::StartsWith("variant  difference\nsoftmax"));
+  const train::Results compared = train::results_of_json(against({"--json"}).out, "stdout");
+  CHECK(compared.kind == "report");
+  CHECK(compared.tables[0].name == "paired");
+  CHECK(std::get<double>(compared.tables[0].rows[0][compared.tables[0].column("difference")]) == 0);
+  CHECK(against({"-o", "pair.html"}).code == 0);
+  CHECK_THAT(read_text(folder / "pair.html"), Contains("killed against whole"));
+  CHECK_THAT(run({"report", "whole", "--baseline", "whole"}, folder.path()).err,
+             Contains("--baseline whole: expected another sweep to compare with it"));
   CHECK_THAT(print("csv"), Catch::StartsWith("variant,attention_type,seeds,"));
   CHECK_THAT(read_text(folder / "killed/results.csv"),
              Catch::StartsWith("variant,attention_type,"));
-  CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out, Contains("6 finished"));
+  CHECK_THAT(run({"ablate", "--status", "killed"}, folder.path()).out,
+             Contains("6 cells: 6 finished"));
 }
 
 TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
@@ -193,7 +230,11 @@ TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
     const Outcome outcome = program.wait();
     INFO(outcome.err);
     CHECK(outcome.code == 75);
-    CHECK_THAT(outcome.err, Contains("4 cells left; continue with: longhand ablate sweep.toml"));
+    CHECK_THAT(outcome.err, Contains("stopped, 4 of 4 cells left; continue with: longhand ablate "
+                                     "sweep.toml"));
+    CHECK_THAT(outcome.err, Contains("0/4 cells") && !Contains("failed"));
+    CHECK_THAT(run({"ablate", "--status", "stopped"}, folder.path()).out,
+               Contains("4 cells: 1 stopped, 3 waiting"));
     const auto cells = cells_of(folder / "stopped");
     REQUIRE(cells.size() == 1);
     CHECK_THAT(read_text(cells[0] / "cell.json"), Contains("\"status\": \"stopped\""));
@@ -380,7 +421,7 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
   CHECK(text(cells, 2, "status") == "crashed");
   CHECK_THAT(text(cells, 2, "reason"), Contains("signal 6"));
   CHECK_THAT(run({"ablate", "--status", "failing"}, folder.path()).out,
-             Contains("1 crashed, 1 diverged, 1 finished"));
+             Contains("3 cells: 1 crashed, 1 diverged, 1 finished"));
 
   // Only divergence: exit code 4, at once.
   write_text(folder / "sweep.toml",
@@ -395,7 +436,7 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
              "\"optimizer.lr=1e30\"]\n");
   const Outcome first_only = folder.ablate({"--out", "first", "--max-failures", "1"});
   CHECK(first_only.code == 4);
-  CHECK_THAT(first_only.err, Contains("1 of 3 cells failed") && Contains("2 cells left"));
+  CHECK_THAT(first_only.err, Contains("1 of 3 cells failed") && Contains("2 of 3 cells left"));
   CHECK(attempts(folder / "first") == 1);
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -437,7 +478,7 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   const train::Table& variants = all.table("variants");
   REQUIRE(variants.rows.size() == 2);
   for (const size_t row : {0, 1}) {
-    CHECK(text(variants, row, "chosen") == "lr=0.01");
+    CHECK(text(variants, row, "chosen") == "0.01");
     CHECK(text(variants, row, "seeds") == "2");
     for (const char* const column : {"loss", "low", "high", "parameters", "flops_per_step",
                                      "ms_per_step", "peak_memory_mib", "seconds"}) {
@@ -454,6 +495,9 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   CHECK(text(search, 2, "status") == "diverged");
   // The run of the first seed with the chosen rate is both: 3 trials and 1 more seed for each.
   CHECK(cells_of(folder / "search").size() == 8);
+
+  CHECK_THAT(outcome.err, Contains("(1/8 cells") && Contains("(8/8 cells"));
+  CHECK_THAT(run({"ablate", "--status", "search"}, folder.path()).out, Contains("8 cells: "));
 
   const Outcome dry = folder.ablate({"--out", "search", "--dry-run"});
   INFO(dry.err);
@@ -492,6 +536,17 @@ TEST_CASE("data without a test split are scored on the validation split, which t
                           "data.path=two.h5"})
                  .out,
              Contains("1 cells, 1 to run"));
+}
+
+TEST_CASE("scores of parts of a mixture are verified") {
+  const SweepFolder folder("[[axis]]\nattention.type = [\"softmax\"]\n");
+  REQUIRE(
+      folder
+          .ablate({"--out", "out", "--set", "data.length=[24,32]", "--set", "train.eval_batches=1"})
+          .code == 0);
+  const Outcome outcome = run({"ablate", "out", "--verify"}, folder.path());
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 0);
 }
 
 TEST_CASE("damaged cells are left out, named, and repaired with the same results") {
@@ -597,6 +652,49 @@ TEST_CASE("damaged cells are left out, named, and repaired with the same results
     CHECK(damaged.code == 3);
     CHECK_THAT(damaged.err, Contains("out/sweep.toml: damaged, or changed without"));
   }
+}
+
+TEST_CASE("the directory of another sweep is refused, and its cells do not count") {
+  const SweepFolder folder(
+      "title = \"one\"\nset = [\"train.steps=2\", \"train.eval_every=1\"]\n"
+      "[[axis]]\nattention.type = [\"linear\"]\n");
+  const auto ablate = [&](const Words& more) {
+    Words words = {"--out", "out", "--quiet"};
+    words.insert(words.end(), more.begin(), more.end());
+    return folder.ablate(words);
+  };
+  REQUIRE(ablate({}).code == 0);
+  // Options that are not of the data change the sweep, not its question.
+  REQUIRE(ablate({"--set", "train.steps=3"}).code == 0);
+  CHECK(cells_of(folder / "out").size() == 2);
+  const auto difference = [&](const Words& more) {
+    const Outcome refused = ablate(more);
+    CHECK(refused.code == 2);
+    const std::string begin =
+        "longhand: --out out: the directory of another sweep than sweep.toml: ";
+    CHECK_THAT(refused.err, Catch::StartsWith(begin) && Contains("; expected another directory, or "
+                                                                 "--change-sweep, with which"));
+    return refused.err.substr(begin.size(), refused.err.find(';') - begin.size());
+  };
+  CHECK(difference({"--set", "data.length=12"}) == "its data.length is 12 instead of 16");
+  CHECK(difference({"--set", "data.task=parity"}) ==
+        "its data.task is \"parity\" instead of \"copy\"");
+  const std::string text = read_text(folder / "sweep.toml");
+  write_text(folder / "sweep.toml", text.substr(0, text.find("[[axis")) + "metric = \"loss\"\n");
+  CHECK(difference({}) == "its metric is \"loss\" instead of \"accuracy\"");
+  std::string renamed = text;
+  renamed.replace(renamed.find("\"one\""), 5, "\"two\"");
+  write_text(folder / "sweep.toml", renamed);
+  CHECK(difference({}) == "its title is \"two\" instead of \"one\"");
+  CHECK(cells_of(folder / "out").size() == 2);
+
+  REQUIRE(ablate({"--change-sweep", "--set", "data.length=12"}).code == 0);
+  CHECK(cells_of(folder / "out").size() == 3);
+  CHECK_THAT(run({"ablate", "--status", "out"}, folder.path()).out,
+             Contains("1 cells: 1 finished"));
+  const train::ReportInputs report = train::read_inputs({folder / "out"});
+  REQUIRE(report.runs.size() == 1);
+  CHECK(report.runs[0].option("data.length") == "12");
 }
 
 TEST_CASE("the example sweeps are valid") {

@@ -6,9 +6,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/data/hdf5.h"
@@ -380,7 +382,8 @@ TEST_CASE("evaluate fills a table of drop-in variants") {
   write_text(folder / "grid.toml", "[[axis]]\nattention.type = [\"softmax\", \"window\"]\n");
   const Outcome latex =
       succeed({"evaluate", "run", "--grid", "grid.toml", "--table", "tex"}, folder.path());
-  CHECK_THAT(latex.out, Catch::StartsWith("\\begin{tabular}") && Contains("window"));
+  CHECK_THAT(latex.out, Contains("\\caption{Drop-in variants of run") &&
+                            Contains("\\begin{tabular}") && Contains("window"));
   CHECK_THAT(
       succeed({"evaluate", "run", "--grid", "grid.toml", "--table", "csv"}, folder.path()).out,
       Catch::StartsWith("variant,attention_type,examples,draws,loss,loss_low"));
@@ -652,13 +655,25 @@ TEST_CASE("checkpoint inspect lists what a checkpoint holds") {
 }
 
 TEST_CASE("help and version") {
-  const TemporaryDirectory folder;
+  const TinyFolder folder;
   CHECK_THAT(succeed({"--version"}, folder.path()).out, Catch::StartsWith("longhand "));
   CHECK_THAT(succeed({"--version"}, folder.path()).out, Contains("micro-kernels tested: baseline"));
   const Json about = json_of({"--version", "--json"}, folder.path());
   CHECK(about["version"].is_string());
   CHECK(about["instruction_sets"]["available"][0] == "baseline");
   CHECK(about["micro_kernels"]["wrong"].empty());
+  // Runs and results say the same of what made them.
+  succeed({"train", "config.toml", "--quiet", "--out", "run"}, folder.path());
+  const Json ran = Json::parse(read_text(folder / "run/summary.json"))["provenance"],
+             result = json_of({"analyse", "landmarks", "--draws", "2", "--json"}, folder.path());
+  CHECK(ran == result["provenance"]);
+  for (const char* const what : {"commit", "compiler", "cpu", "flags", "libraries"}) {
+    CAPTURE(what);
+    CHECK_FALSE(about[what].get<std::string>().empty());
+    CHECK(ran[what] == about[what]);
+  }
+  CHECK_THAT(ran["flags"].get<std::string>(), Contains("-ffp-contract=off"));
+  CHECK_THAT(ran["libraries"].get<std::string>(), Contains("OpenBLAS 0.") && Contains("HDF5 1."));
   const Outcome unknown = run({"--version"}, folder.path(), {{"LONGHAND_ISA", "sse9"}});
   CHECK(unknown.code == 2);
   CHECK_THAT(unknown.err, Contains("LONGHAND_ISA: expected baseline, avx2 or avx512"));
@@ -675,6 +690,43 @@ TEST_CASE("help and version") {
     CHECK_THAT(succeed(command, folder.path()).out, Contains("Usage:") && Contains(last));
   }
   CHECK_THAT(succeed({"data", "tasks"}, folder.path()).out, Contains("listops: "));
+}
+
+TEST_CASE("OpenBLAS uses the instruction set in use, whatever it has chosen") {
+  const TinyFolder folder;
+  const auto kernels = [&](const std::string& core, Isa isa) {
+    const Json about = Json::parse(
+        succeed({"--version", "--json"}, folder.path(),
+                {{"OPENBLAS_CORETYPE", core}, {"LONGHAND_ISA", std::string(name_of(isa))}})
+            .out);
+    const auto machine = about["machine"].get<std::string>();
+    const size_t end = machine.find(',');
+    return machine.substr(machine.rfind(' ', end) + 1, end - machine.rfind(' ', end) - 1);
+  };
+  const Isa best = machine_isa();
+  for (const std::string core : {"Prescott", "Nehalem"}) {
+    CHECK(kernels(core, Isa::baseline) == core);
+    if (best >= Isa::avx2) CHECK(kernels(core, Isa::avx2) == "Haswell");
+  }
+  if (best < Isa::avx512) return;
+  CHECK(kernels("Prescott", best) == "SkylakeX");
+  CHECK(kernels("Haswell", best) == "SkylakeX");
+  CHECK(kernels("Cooperlake", best) == "Cooperlake");
+  CHECK(kernels("Haswell", Isa::avx2) == "Haswell");
+  // Not only the name is: they give the bits of those kernels.
+  const auto losses = [&](const std::string& core) {
+    fs::remove_all(folder / "run");
+    succeed({"train", "config.toml", "--out", "run", "--quiet"}, folder.path(),
+            {{"OPENBLAS_CORETYPE", core}});
+    std::vector<double> out;
+    std::istringstream lines(read_text(folder / "run/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);)
+      out.push_back(Json::parse(line).value("loss", 0.0));
+    return out;
+  };
+  const std::vector<double> expected = losses("SkylakeX");
+  CHECK(expected.size() > 20);
+  CHECK(losses("Prescott") == expected);
 }
 
 TEST_CASE("a terminal shows a bar, which is removed at the end") {

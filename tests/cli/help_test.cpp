@@ -206,7 +206,7 @@ TEST_CASE("config init writes a configuration that trains as it is") {
   const std::string made = succeed({"config", "init", "copy", "performer"}, folder.path()).out;
   CHECK_THAT(made, Contains("# peak learning rate of the schedule (at least 0; default 0.001)\n"
                             "lr = 0.002\n") &&
-                       Contains("\n# vocabulary = ") && Contains("\n# momentum = 0.0\n") &&
+                       Contains("\n# vocabulary = ") && Contains("\n# nesterov = false\n") &&
                        Contains("\neval_batches = 4\n") && Contains("\ntype = \"performer\"\n"));
   write_text(folder / "a.toml", made);
   const std::vector<std::string> small = {"train",

@@ -282,3 +282,24 @@ TEST_CASE("blas_description names the BLAS in use") {
   CHECK_THAT(blas_description(), Catch::StartsWith("OpenBLAS 0."));
   CHECK_NOTHROW(check_blas(1));
 }
+
+TEST_CASE("better_blas_core names a core if OpenBLAS uses less than the instruction set in use") {
+  for (const char* core : {"Prescott", "Nehalem", "Sandybridge"}) {
+    CHECK(better_blas_core(core, Isa::baseline) == "");
+    CHECK(better_blas_core(core, Isa::avx2) == "Haswell");
+    CHECK(better_blas_core(core, Isa::avx512) == "SkylakeX");
+  }
+  for (const char* core : {"Haswell", "Zen"}) {
+    CHECK(better_blas_core(core, Isa::avx2) == "");
+    CHECK(better_blas_core(core, Isa::avx512) == "SkylakeX");
+  }
+  for (const char* core : {"SkylakeX", "Cooperlake", "SapphireRapids", "of tomorrow"})
+    CHECK(better_blas_core(core, Isa::avx512) == "");
+}
+
+TEST_CASE("blas_advice says what to set if nothing else could be used") {
+  const std::string core = blas_description().substr(blas_description().rfind(' ') + 1),
+                    better = better_blas_core(core, isa()), text = blas_advice();
+  CHECK(text.empty() == better.empty());
+  if (!better.empty()) CHECK_THAT(text, Catch::EndsWith("set OPENBLAS_CORETYPE=" + better));
+}

@@ -126,6 +126,26 @@ TEST_CASE("statistics: the paired test of Student's sleep data") {
   CHECK(paired_test(second_drug, first_drug).p == Approx(test.p));
 }
 
+TEST_CASE("statistics: intervals of positive values stay above 0, and are those of the logarithm") {
+  // Two values: t = 12.7062, the standard error is half of their distance.
+  const std::vector<double> two = {1, 3};
+  const Estimate e = estimate_of_positive(two);
+  CHECK(estimate(two).low < 0);
+  CHECK(e.mean == 2);
+  CHECK(std::log(e.high / 2) == Approx(12.7062 * 1 / 2).epsilon(1e-5));
+  CHECK(e.low * e.high == Approx(4));
+  // The same where the spread is small.
+  const std::vector<double> near = {1, 1.0001, 1.0002};
+  CHECK(estimate_of_positive(near).low == Approx(estimate(near).low).epsilon(1e-7));
+  for (const std::vector<double>& values :
+       {std::vector<double>{-1, 3}, {0, 0}, {2}, std::vector<double>{}}) {
+    const Estimate a = estimate_of_positive(values), b = estimate(values);
+    for (const auto& [x, y] : {std::pair(a.mean, b.mean), {a.low, b.low}, {a.high, b.high}})
+      CHECK((x == y || (std::isnan(x) && std::isnan(y))));
+  }
+  CHECK(estimate_of_positive(std::vector<double>{0, 2}).low > 0);
+}
+
 TEST_CASE("statistics: intervals and tests with few or equal values") {
   CHECK(estimate(std::vector<double>{}).count == 0);
   CHECK(std::isnan(estimate(std::vector<double>{}).mean));

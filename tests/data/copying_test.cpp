@@ -82,6 +82,26 @@ TEST_CASE("selective_copy: places and symbols are uniform") {
   for (const double n : symbols) CHECK(std::abs(n / (2 * count) - 0.25) <= 0.06);
 }
 
+TEST_CASE("selective_copy: blanks before symbols, as in MAD") {
+  const Task task = make("selective_copy", {{"blanks", "before_symbols"}, {"symbols", 14}});
+  CHECK(task.info.vocabulary == 16);
+  std::vector<double> before(16);  // blanks before symbol i
+  for (const Example& e : examples(*task.train, 200)) {
+    REQUIRE(e.targets == copying_oracle(e.tokens, 15));
+    CHECK(e.tokens[256 - 16 - 2] != 0);
+    size_t symbol = 0;
+    for (size_t i = 0; i < 256 - 16 - 1; ++i) {
+      if (e.tokens[i] == 0)
+        ++before[symbol];
+      else
+        ++symbol;
+    }
+    CHECK(symbol == 16);
+  }
+  // 223 blanks among 16 symbols: 15 degrees of freedom, 1 in 1000.
+  CHECK(chi_square(before, std::vector(16, 200 * 223 / 16.)) <= 37.7);
+}
+
 TEST_CASE("generated splits never share an example, however few there are") {
   const auto [task_name, settings, number] = GENERATE(table<std::string, Settings, size_t>(
       {{"copy", {{"length", 7}, {"count", 3}, {"symbols", 4}}, 64},

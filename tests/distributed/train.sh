@@ -175,7 +175,7 @@ errors() {
   # Ranks that would compute other bits.
   local arguments=("$program" train "$config" --out "$runs/x" --quiet $(set_options)) found=0
   "$mpirun" 2 bash -c \
-    '[ "$OMPI_COMM_WORLD_RANK" = 0 ] && kernels=Haswell || kernels=Prescott; OPENBLAS_CORETYPE=$kernels exec "$@"' \
+    '[ "$OMPI_COMM_WORLD_RANK" = 0 ] && kernels=Haswell || kernels=Prescott; LONGHAND_ISA=baseline OPENBLAS_CORETYPE=$kernels exec "$@"' \
     -- "${arguments[@]}" >"$runs/log" 2>&1 || found=$?
   grep -q "rank 1 on .* has the backend OpenBLAS .*, but rank 0 on .* has OpenBLAS " "$runs/log" ||
     { cat "$runs/log"; fail "expected a message about the backend"; }

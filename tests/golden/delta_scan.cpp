@@ -31,15 +31,13 @@ void check_delta(const Golden& golden, const std::string& type, DType dtype, dou
   attention::DeltaInputs in{q, leaf("k"), leaf("v"), leaf("beta"), leaf("log_decay")};
   int64_t n = 1;  // steps of a token, of which the last one is read
   if (type == "rwkv7") {
-    // S_i = diag(e^g) S + b (Sᵀ a)ᵀ + k vᵀ in two steps: the first reads -e^-g a and writes b, the
-    // second writes k without reading.
-    n = 2;
-    const Variable g = in.log_decay;
-    in = {.q = in_step(q, 1, n),
-          .k = in_step(leaf("b"), 0, n) + in_step(in.k, 1, n),
-          .v = in_step(in.v, 1, n),
-          .log_decay = in_step(g, 0, n),
-          .read = in_step(-(leaf("a") * exp(-g)), 0, n)};
+    // S_i = diag(e^g) S + b (Sᵀ a)ᵀ + k vᵀ: it reads -e^-g a and writes b, and k for the value.
+    in = {.q = q,
+          .k = leaf("b"),
+          .v = in.v,
+          .log_decay = in.log_decay,
+          .read = -(leaf("a") * exp(-in.log_decay)),
+          .write = in.k};
   } else if (type == "deltaproduct") {  // n keys, values and strengths a token
     n = golden.at("k").size(2) / golden.at("q").size(2);
     in.q = in_step(q, n - 1, n);

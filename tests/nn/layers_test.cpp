@@ -101,8 +101,19 @@ TEST_CASE("dropout: training without random numbers is an error that names the m
   CHECK(identical(none.drop.forward(x, pass).value(), x.value()));  // needs no random numbers
 }
 
+TEST_CASE("feed-forward: fc2(silu(a) b) for (a, b) = fc1 x") {
+  FeedForward mlp(root(DType::f64, 3), FeedForward::Kind::swiglu, 4, 7, 0);
+  const auto p = mlp.named_parameters();
+  CHECK(p[0].second.shape() == Shape{14, 4});
+  CHECK(p[2].second.shape() == Shape{4, 7});
+  const Variable x(random({2, 3, 4}, 1)), h = linear(x, p[0].second, p[1].second),
+                                          a = slice(h, 2, 0, 7), b = slice(h, 2, 7, 14);
+  const Tensor want = linear(a / (exp(-a) + 1) * b, p[2].second, p[3].second).value();
+  CHECK(worst_difference(mlp.forward(x, {}).value(), want) <= 1e-14);
+}
+
 TEST_CASE("feed-forward: fc2(gelu(fc1 x))") {
-  FeedForward mlp(root(DType::f64, 3), 4, 7, 0);
+  FeedForward mlp(root(DType::f64, 3), FeedForward::Kind::gelu, 4, 7, 0);
   CHECK(mlp.named_parameters()[0].first == "fc1.weight");
   const auto p = mlp.named_parameters();
   const Variable x(random({2, 3, 4}, 1));

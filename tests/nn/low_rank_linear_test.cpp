@@ -162,7 +162,7 @@ TEST_CASE("low rank: names, shapes and errors") {
   CHECK_THROWS_AS(LowRankLinear(root(), 4, 6, 0), ConfigError);
   CHECK_THROWS_WITH(LowRankLinear(root(), 4, 6, 5),
                     Catch::Contains("rank 5: expected 1 to 4") && Catch::Contains("from 4 to 6"));
-  FeedForward mlp(root(), 4, 6, 0, 0, 2);
+  FeedForward mlp(root(), FeedForward::Kind::gelu, 4, 6, 0, 0, 2);
   const auto state = mlp.state_dict();
   CHECK(state.at("fc1.weight").shape() == Shape{6, 4});
   CHECK(state.at("fc2.weight_in").shape() == Shape{2, 6});

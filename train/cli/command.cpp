@@ -184,6 +184,11 @@ Argument& Argument::repeated() {
   return *this;
 }
 
+Argument& Argument::one_word() {
+  option_->expected(1)->take_all()->allow_extra_args(false);
+  return *this;
+}
+
 Argument& Argument::excludes(const Argument& other) {
   option_->excludes(other.option_);
   return *this;
@@ -321,6 +326,13 @@ Argument Command::common(Common& a, const std::string& name) {
   if (name == "json") return flag("--json", a.json);
   if (name == "trust_paths") return flag("--trust-paths", a.trust_paths);
   if (name == "accept_data") return flag("--accept-data", a.accept_data);
+  if (name == "table") {
+    const Argument table = add("--table", a.table);
+    add("--columns", a.style.columns).one_word();
+    add("--caption", a.style.caption);
+    add("--label", a.style.label);
+    return table;
+  }
   if (name == "results")
     return out(a.out, [](const std::filesystem::path& file) {
       return begins_with(file, "{\n \"kind\": \"" + chosen_command() + "\",");

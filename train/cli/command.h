@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "longhand/train/cli/help/page.h"
+#include "longhand/train/results/table.h"
 
 namespace CLI {
 class App;
@@ -35,8 +36,9 @@ struct Common {
   std::string run, checkpoint = "best", split = "test";
   std::vector<std::string> set;  // section.key=value
   std::optional<uint64_t> seed;
-  std::string out;    // a file to write
-  std::string table;  // a format of to_format(): only a table is printed
+  std::string out;          // a file to write
+  std::string table;        // a format of to_format(): only a table is printed
+  train::TableStyle style;  // of the table
   bool quiet = false;
   bool json = false;
   bool trust_paths = false;  // see train::SavedModel::check_paths()
@@ -57,6 +59,8 @@ class Argument {
   Argument& not_negative();
   /// May be given several times, with one value each.
   Argument& repeated();
+  /// Takes values from one word alone, so that a positional argument may follow.
+  Argument& one_word();
   /// Cannot be combined with `other`.
   Argument& excludes(const Argument& other);
   /// Adds to its text.
@@ -114,6 +118,7 @@ class Command {
   ///     trust_paths  for commands that read the data that a checkpoint names
   ///     accept_data  for commands that compare data with the hashes in a checkpoint
   ///     results      -o, for a command that gives Results
+  ///     table        --table, and what it prints
   ///
   /// With --json a command prints one object, see output/answer.h.
   Argument common(Common& common, const std::string& names);

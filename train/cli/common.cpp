@@ -51,10 +51,11 @@ void print_json(const Json& result) {
 }
 
 void write_or_print(const std::string& file, const std::string& text) {
-  if (file.empty())
-    print_stdout("{}", text);
-  else
-    data::write_file_durably(file, text);
+  if (!file.empty()) return data::write_file_durably(file, text);
+  std::string lines;
+  for (size_t i = 0; i < text.size(); ++i)
+    if (text.compare(i, 2, "\r\n") != 0) lines += text[i];
+  print_stdout("{}", lines);
 }
 
 std::string shell_word(const std::string& word) {

@@ -24,7 +24,7 @@ std::string bounded(const std::string& text, size_t longest);
 /// "date" and "version" (of Longhand), as in train::Results. Bytes that are not valid UTF-8 are replaced.
 void print_json(const Json& result);
 
-/// Writes text to a file, or prints it if the name is empty.
+/// Writes text to a file, or prints it if the name is empty: lines of CSV then end as those of other text.
 void write_or_print(const std::string& file, const std::string& text);
 
 /// A word of a command line, quoted if a shell would not take it as it is.

@@ -13,6 +13,7 @@
 #include <new>
 
 #include "longhand/core/error.h"
+#include "longhand/core/gemm.h"
 #include "longhand/data/file.h"
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/output/output.h"
@@ -66,6 +67,7 @@ int main(int argc, char** argv) {
     refuse_small_address_space(
         static_cast<uint64_t>(std::distance(begin(threads), end(threads)) - 1));
   try {
+    use_better_blas_core();
     const int code = run_program(argc, argv);
     flush_stdout();
     return code;

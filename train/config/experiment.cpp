@@ -8,6 +8,7 @@
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
+#include "longhand/core/gemm.h"
 
 namespace longhand::train {
 namespace {
@@ -77,6 +78,7 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
   defaults.per_token = needs.per_token;
   defaults.max_length = needs.max_length;
   defaults.causal = needs.causal;
+  defaults.reconstruct = needs.from_last;
   auto read =
       attention::TransformerConfig::read(model, config.attention(), std::move(defaults), values);
   const auto at_least = [&](const char* key, int64_t size, int64_t needed, const char* what) {
@@ -90,6 +92,8 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
       concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
   model.require(read.causal || !needs.causal, "causal",
                 "this task requires a causal model, because its targets are later tokens");
+  model.require(read.reconstruct || !needs.from_last, "reconstruct",
+                "this task requires it: tokens are to be told from the vector of the last one");
   EffectiveValues of_variants = read.check_attention();
   if (values) (*values)["attention"].merge(of_variants);
   return read;
@@ -116,6 +120,11 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
       plan.train.trainer.sequence_ranks == 1 || plan.model.per_token || plan.model.pooling != "cls",
       "sequence_ranks",
       "a class token belongs to no part of a sequence: expected 1 with model.pooling = \"cls\"");
+  config.train().require(
+      !plan.train.trainer.shard_optimizer || plan.optimizer.optimizer.type != "muon",
+      "shard_optimizer",
+      "muon orthogonalises whole matrices: expected false with optimizer.type = "
+      "\"muon\"");
   plan.data = data::task_memory(config.data(), seed_of_data, max_length_of(config));
   return plan;
 }
@@ -143,8 +152,8 @@ std::string effective_config(const Config& config, const data::TaskInfo* task,
   EffectiveSections values = read_plan(config, task ? *task : any_task(config)).effective;
   if (ignored) *ignored = config.ignored(values);
   if (!task) {
-    const std::set<std::string> from_data = {"vocabulary", "classes", "per_token", "max_length",
-                                             "causal"};
+    const std::set<std::string> from_data = {"vocabulary", "classes", "per_token",
+                                             "max_length", "causal",  "reconstruct"};
     std::erase_if(values["model"], [&](const auto& option) {
       return !option.second.given && from_data.contains(option.first);
     });
@@ -225,6 +234,7 @@ data::Loader Experiment::loader() const {
 
 std::vector<std::string> advice(Experiment& e) {
   std::vector<std::string> out;
+  if (const std::string text = blas_advice(); !text.empty()) out.push_back(text);
   if (const int64_t steps = e.options.steps; e.schedule.warmup_steps > steps)
     out.push_back(concat_message("optimizer.warmup_steps = ", e.schedule.warmup_steps,
                                  " is more than train.steps = ", steps,

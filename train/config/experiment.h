@@ -92,7 +92,7 @@ struct Experiment {
 };
 
 /// Warnings, with what to do instead, about options that have no use in this combination: a warm-up
-/// that is longer than training, and what Variant::advice() says.
+/// that is longer than training, and what Variant::advice() says; and blas_advice().
 std::vector<std::string> advice(Experiment& experiment);
 
 }  // namespace longhand::train

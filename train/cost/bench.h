@@ -20,7 +20,7 @@ struct Work {
 
 /// What this machine achieves per second, with threads() threads.
 struct Machine {
-  double flops = 0;  // of single-precision matrix products
+  double flops = 0;  // of f32 matrix products, by OpenBLAS or by gemm_panels(): the faster
   double exps = 0;   // on data in the L1 cache
   double bytes = 0;  // read and written by y <- a x + y, on data much larger than the caches
 };

@@ -27,11 +27,6 @@ constexpr int64_t most_memory = int64_t{256}
 /// Steps measured after a context: few, so that it stays about as long as it is said to be.
 int64_t most_steps(int64_t context) { return std::max<int64_t>(4, context / 8); }
 
-std::unique_ptr<attention::Variant> make_variant(const attention::TransformerConfig& model,
-                                                 uint64_t seed) {
-  return attention::make(model.attention, nn::root(DType::f32, seed), model.attention_config(0));
-}
-
 /// Random tokens of a batch, which are given again and again.
 std::vector<attention::Token> random_tokens(const attention::TransformerConfig& model, bool uses_x,
                                             const DecodeOptions& options) {
@@ -111,19 +106,15 @@ attention::Work::Counts work_of_token(const attention::Variant& variant, int64_t
           (after.exponentials - before.exponentials) / tokens};
 }
 
-}  // namespace
-
-int64_t decode_length(const DecodeOptions& options) {
-  return options.contexts.back() + most_steps(options.contexts.back()) + warm_up;
-}
-
-void check_decode(const Config& config, const DecodeOptions& options) {
+/// The variant, if it can be measured.
+std::unique_ptr<attention::Variant> checked(const Config& config, const DecodeOptions& options) {
   check_bench(config, true);
   const attention::TransformerConfig model = read_model(config, nullptr);
   check<ConfigError>(
       std::ranges::adjacent_find(options.contexts, std::greater_equal()) == options.contexts.end(),
       "--context: expected lengths in increasing order");
-  const auto variant = make_variant(model, options.seed);
+  auto variant = attention::make(model.attention, nn::root(DType::f32, options.seed),
+                                 model.attention_config(0));
   check<ConfigError>(
       variant->capabilities().decodes, model.attention,
       ": this variant has no decoder; `longhand variants` prints those that have one");
@@ -135,12 +126,20 @@ void check_decode(const Config& config, const DecodeOptions& options) {
   check<ConfigError>(bytes <= limit.bytes, model.attention, ": ", options.batch, " sequences of ",
                      options.contexts.back(), " tokens need ", bytes_text(bytes), ", but ",
                      limit.what, " has ", bytes_text(limit.bytes), "; reduce --batch or --context");
+  return variant;
 }
 
+}  // namespace
+
+int64_t decode_length(const DecodeOptions& options) {
+  return options.contexts.back() + most_steps(options.contexts.back()) + warm_up;
+}
+
+void check_decode(const Config& config, const DecodeOptions& options) { checked(config, options); }
+
 std::vector<DecodeCost> bench_decode(const Config& config, const DecodeOptions& options) {
-  check_decode(config, options);
+  const auto variant = checked(config, options);
   const attention::TransformerConfig model = read_model(config, nullptr);
-  const auto variant = make_variant(model, options.seed);
   const int64_t batch = options.batch, constant = variant->state_bytes(settled);
   const auto tokens = random_tokens(model, variant->capabilities().uses_x, options);
   const double products = best_of(products_per_second), exps = best_of(exps_per_second);

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "longhand/autograd/grad_mode.h"
@@ -70,8 +71,8 @@ class Reader {
       decoder_.emplace(model_, 1);
       read_ = first_;
     }
-    for (; read_ < text.size(); ++read_) last_ = decoder_->step(tokens_of(text.substr(read_, 1)));
-    return last_.to_vector<double>();
+    const Tensor next = tokens_of(text.substr(std::exchange(read_, text.size())));
+    return decoder_->read(next.unsqueeze(0)).to_vector<double>();
   }
 
  private:
@@ -81,7 +82,6 @@ class Reader {
   bool decodes_ = true;
   std::optional<attention::TransformerDecoder> decoder_;
   size_t read_ = 0;  // bytes given to the decoder
-  Tensor last_;
 };
 
 }  // namespace

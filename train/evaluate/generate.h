@@ -22,10 +22,10 @@ struct GenerateOptions {
 /// given, is called for each new byte; false ends the text. Throws ConfigError for a model that is not a byte-level
 /// language model, and for options out of range.
 ///
-/// The model reads the last max_length bytes of the prompt and what follows; whenever these reach
-/// max_length bytes, it continues with the last half of them. So a byte costs one or two steps of a
-/// TransformerDecoder, however long the text is. Variants that cannot decode token by token read
-/// the whole context for every byte.
+/// The model reads the last max_length bytes of the prompt, in one pass, and what follows; whenever these
+/// reach max_length bytes, it continues with the last half of them, read in one pass, too. Otherwise a byte
+/// costs one step of a TransformerDecoder, however long the text is. Variants that cannot decode token by
+/// token read the whole context for every byte.
 std::string generate(attention::Transformer& model, std::string_view prompt,
                      const GenerateOptions& options, const std::function<bool(char)>& on_byte = {});
 

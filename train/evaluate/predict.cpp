@@ -113,6 +113,7 @@ std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& d
                                    const EvaluationOptions& options,
                                    const std::function<void(int64_t)>& on_count) {
   const NoGrad no_grad;
+  const LogitsFn logits_of = in_parts(model);
   std::vector<int64_t> next = first_rows(dataset, options, on_count);
   const auto rows = static_cast<size_t>(next.back());
   Predictions out;
@@ -125,7 +126,7 @@ std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& d
         Metrics part;  // the sums of evaluate_segments()
         const bool done = for_each_batch(
             dataset, own, [&](const data::Batch& batch, std::span<const int64_t> examples) {
-              const Prediction prediction = model(batch, nn::Pass::evaluate());
+              const Prediction prediction = logits_of(batch, nn::Pass::evaluate());
               put(prediction, batch, examples, next, out);
               part += measure_batch(prediction.logits.value(), prediction.targets, batch);
             });

@@ -78,6 +78,8 @@ std::optional<std::vector<SegmentScores>> evaluate_members(std::span<const Logit
                                                            const data::Dataset& dataset,
                                                            const EvaluationOptions& options) {
   const NoGrad no_grad;
+  std::vector<LogitsFn> models;
+  for (const LogitsFn& member : members) models.push_back(in_parts(member));
   std::vector<SegmentScores> out;
   const bool all = for_each_segment(
       dataset, options, [&](const data::Segment& segment, const EvaluationOptions& own) {
@@ -90,7 +92,7 @@ std::optional<std::vector<SegmentScores>> evaluate_members(std::span<const Logit
             dataset, own, [&](const data::Batch& batch, std::span<const int64_t> examples) {
               Tensor sum, targets;
               for (size_t k = 0; k < members.size(); ++k) {
-                const Prediction prediction = members[k](batch, nn::Pass::evaluate());
+                const Prediction prediction = models[k](batch, nn::Pass::evaluate());
                 const Tensor& logits = prediction.logits.value();
                 targets = prediction.targets;
                 add(logits, targets, batch, examples, own.begin, scores.members[k]);

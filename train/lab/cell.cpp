@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -61,6 +62,7 @@ void fields(Is<CellRecord> auto& r, auto& f) {
   f("status", r.status);
   f("reason", r.reason);
   f("attempts", r.attempts);
+  f.filled("jobs", r.jobs);
   f("seconds", r.seconds, 1e3);
   f("peak_memory_bytes", r.peak_memory);
   f("pid", r.pid);
@@ -347,6 +349,65 @@ std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t va
     best_metric = sum;
   }
   return best;
+}
+
+CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                 const Shard& shard) {
+  const std::vector<std::vector<bool>> ours = cells_of_shard(grid, shard);
+  CellRefs out;
+  std::set<std::string> seen;
+  const auto add = [&](std::span<const SweepCell> cells) {
+    for (const SweepCell& cell : cells)
+      if (ours[cell.variant][cell.nth_seed] && seen.insert(cell.hash).second)
+        out.emplace_back(cell);
+  };
+  for (size_t v = 0; v < grid.variants.size(); ++v) {
+    const auto has_failed = [&](size_t trial) {
+      return std::ranges::any_of(grid.searches(v, trial), [&](const SweepCell& cell) {
+        return states.at(cell.hash).has_failed();
+      });
+    };
+    size_t trial = 0;
+    if (const auto best = best_trial(sweep, grid, v, states)) {
+      trial = *best;
+    } else {
+      add(grid.searches(v));  // not final yet
+      while (trial + 1 < grid.trials.size() && has_failed(trial)) ++trial;
+    }
+    add(grid.finals(v, trial));
+  }
+  for (size_t v = 0; v < grid.variants.size(); ++v) add(grid.searches(v));
+  return out;
+}
+
+CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                       const Shard& shard, const std::function<bool(const SweepCell&)>& is_open) {
+  // The end of the final cells of variants whose search cannot choose.
+  std::map<size_t, CellStatus> ends;
+  for (size_t v = 0; v < grid.variants.size(); ++v) {
+    if (best_trial(sweep, grid, v, states)) continue;
+    std::set<CellStatus> found;
+    for (const SweepCell& cell : grid.searches(v)) found.insert(states.at(cell.hash).status);
+    if (found.contains(CellStatus::damaged))
+      ends[v] = CellStatus::damaged;
+    else if (!is_searching(grid, v, states))
+      ends[v] = found == std::set{CellStatus::diverged} ? CellStatus::diverged : CellStatus::failed;
+  }
+  CellCounts out;
+  for (const SweepCell& cell : runs_of(sweep, grid, states, shard)) {
+    ++out.cells;
+    const CellState& state = states.at(cell.hash);
+    const auto end = cell.final ? ends.find(cell.variant) : ends.end();
+    const CellStatus status = end == ends.end() ? state.status : end->second;
+    const bool is_answered = !cell.final && status == CellStatus::diverged;
+    if (status == CellStatus::damaged)
+      ++out.damaged;
+    else if (is_answered || (state.is_trained() && (!cell.final || state.test)))
+      ++out.finished;
+    else if (status >= CellStatus::diverged && (end != ends.end() || !is_open || !is_open(cell)))
+      ++(status == CellStatus::diverged ? out.diverged : out.failed);
+  }
+  return out;
 }
 
 }  // namespace longhand::train

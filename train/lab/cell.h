@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,6 +49,7 @@ struct CellRecord {
   CellStatus status = CellStatus::waiting;
   std::string reason{};     // of a failure, or what is damaged
   int64_t attempts = 0;     // processes that have trained it
+  int64_t jobs = 0;         // cells side by side with it, itself included; 0: unknown
   double seconds = 0;       // that they took, as far as their end was seen
   int64_t peak_memory = 0;  // bytes, of any of them
   pid_t pid = 0;            // of the process that runs it
@@ -147,5 +149,25 @@ bool is_searching(const Grid& grid, size_t variant, const CellStates& states);
 /// or if none is left.
 std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t variant,
                                  const CellStates& states);
+
+/// The runs of a sweep that are needed, or of one of its shards: each once, though two variants may have
+/// the same one, and a trial may be a final cell. While a variant has no best_trial(), the final cells of
+/// the first trial that has not failed stand for those that will be chosen.
+CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                 const Shard& shard = {});
+
+/// How many of these runs have ended, and how.
+struct CellCounts {
+  int64_t cells = 0;
+  int64_t finished = 0;              // also trials that diverged, which is what a search is for
+  int64_t diverged = 0, failed = 0;  // or can never be run, because all trials of the variant did
+  int64_t damaged = 0;               // or undecided, because a trial is
+
+  int64_t left() const { return cells - finished - diverged - failed - damaged; }
+};
+/// Cells that failed, and of which `is_open` holds, will be tried again: they are left.
+CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                       const Shard& shard = {},
+                       const std::function<bool(const SweepCell&)>& is_open = {});
 
 }  // namespace longhand::train

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
+#include <map>
 #include <optional>
-#include <set>
 #include <thread>
 
 #include "longhand/core/error.h"
@@ -81,8 +81,9 @@ void measure(const SweepCell& cell, const EstimateOptions& options, VariantEstim
   out.start_seconds = std::max(0.0, ended->seconds - summary->seconds);
 }
 
-/// Seconds of a whole cell, with its evaluation on the test split if it is final.
-double seconds_of(const SweepCell& cell, const VariantEstimate& measured) {
+/// Seconds of a cell, with its evaluation on the test split if it is final, which may be all that is left.
+double seconds_of(const SweepCell& cell, bool is_trained, const VariantEstimate& measured) {
+  if (is_trained) return measured.start_seconds + measured.evaluation_seconds;
   const TrainerOptions options = trainer_options(cell);
   const int64_t steps = options.steps, every = options.eval_every;
   const int64_t evaluations = (every > 0 ? (steps + every - 1) / every : 1) + (cell.final ? 1 : 0);
@@ -96,28 +97,24 @@ double seconds_of(const SweepCell& cell, const VariantEstimate& measured) {
 std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
                                       const CellStates& states, const EstimateOptions& options) {
   std::vector<VariantEstimate> out;
-  const std::vector<std::vector<bool>> ours = cells_of_shard(grid, options.shard);
-  for (size_t v = 0; v < grid.variants.size(); ++v) {
-    if (std::find(ours[v].begin(), ours[v].end(), true) == ours[v].end()) continue;
+  std::map<size_t, CellRefs> runs;  // by variant
+  for (const SweepCell& cell : runs_of(sweep, grid, states, options.shard))
+    runs[cell.variant].emplace_back(cell);
+  for (const auto& [v, cells] : runs) {
     if (options.should_stop && options.should_stop()) break;
     if (options.on_progress)
       options.on_progress(static_cast<int64_t>(v), static_cast<int64_t>(grid.variants.size()));
     VariantEstimate& each = out.emplace_back();
     each.label = grid.variants[v].label;
     measure(grid.finals(v).front(), options, each);
-    std::set<std::string> counted;  // a trial may be a final cell, too
-    const auto add = [&](const SweepCell& cell) {
-      if (!counted.insert(cell.hash).second) return;
+    for (const SweepCell& cell : cells) {
       ++each.cells;
       const CellState& state = states.at(cell.hash);
       const bool done = cell.final ? state.status == CellStatus::finished : state.is_trained();
-      if (done || state.status == CellStatus::diverged) return;
+      if (done || state.status == CellStatus::diverged) continue;
       ++each.cells_left;
-      if (each.failure.empty()) each.seconds_left += seconds_of(cell, each);
-    };
-    for (const SweepCell& cell : grid.searches(v)) add(cell);
-    for (const SweepCell& cell : grid.finals(v, best_trial(sweep, grid, v, states).value_or(0)))
-      if (ours[v][cell.nth_seed]) add(cell);
+      if (each.failure.empty()) each.seconds_left += seconds_of(cell, state.is_trained(), each);
+    }
   }
   return out;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "longhand/core/error.h"
@@ -28,6 +29,44 @@ bool is_one_of(const OptionValue& value, const std::vector<OptionValue>& values)
                      [&](const OptionValue& each) { return same_value(value, each); });
 }
 
+bool has_key(const Axis& axis, const std::string& key) {
+  return find(axis.points.front(), key) != nullptr;
+}
+
+/// Throws ConfigError if a condition of an axis is on an option whose value is decided after it.
+void check_condition(const Sweep& sweep, size_t index) {
+  const Axis& axis = sweep.axes[index];
+  for (const auto& [key, expected] : axis.when) {
+    for (size_t later = index + 1; later < sweep.axes.size(); ++later)
+      check<ConfigError>(!has_key(sweep.axes[later], key), axis.where, ": when: ", key,
+                         " is an option of the axis at ", sweep.axes[later].where,
+                         "; expected one of an axis above: move this [[axis]] below that one");
+    check<ConfigError>(!sweep.search || !has_key(sweep.search->axis, key), axis.where,
+                       ": when: ", key,
+                       " is the option of [search], which is chosen for each variant; expected an "
+                       "option of the base or of an axis above");
+  }
+}
+
+/// The error of an axis whose condition holds for none of these combinations.
+[[noreturn]] void fail_unused(const Axis& axis, const std::vector<Settings>& all,
+                              const std::map<std::string, OptionValue>& base) {
+  std::vector<std::string> lines;
+  for (const auto& [key, expected] : axis.when) {
+    std::set<std::string> found, wanted;
+    for (const OptionValue& value : expected) wanted.insert(to_string(value));
+    for (const Settings& values : all)
+      if (const OptionValue* const value = find(values, key)) found.insert(to_string(*value));
+    if (const auto given = base.find(key); found.empty() && given != base.end())
+      found.insert(to_string(given->second));
+    lines.push_back(fmt::format("{} = {}, but the values above are {}", key,
+                                fmt::join(wanted, " or "), fmt::join(found, ", ")));
+  }
+  throw ConfigError(axis.where +
+                    ": when holds for no cell: " + fmt::format("{}", fmt::join(lines, "; ")) +
+                    "; expected a value above, or no such [[axis]]");
+}
+
 /// Whether the condition of an axis holds, given the options of the base.
 bool holds(const Axis& axis, const Settings& values,
            const std::map<std::string, OptionValue>& base) {
@@ -47,13 +86,17 @@ std::vector<Settings> combinations(const Sweep& sweep) {
   constexpr size_t most = 100000;
   const std::map<std::string, OptionValue> base = sweep.config().given();
   std::vector<Settings> all{{}};
-  for (const Axis& axis : sweep.axes) {
+  for (size_t i = 0; i < sweep.axes.size(); ++i) {
+    const Axis& axis = sweep.axes[i];
+    check_condition(sweep, i);
+    bool applies = false;
     std::vector<Settings> next;
     for (const Settings& values : all) {
       if (!holds(axis, values, base)) {
         next.push_back(values);
         continue;
       }
+      applies = true;
       for (const Settings& point : axis.points) {
         Settings& more = next.emplace_back(values);
         for (const Setting& setting : point) {
@@ -66,6 +109,7 @@ std::vector<Settings> combinations(const Sweep& sweep) {
       check<ConfigError>(next.size() <= most, axis.where, ": more than ", most,
                          " combinations of values");
     }
+    if (!applies) fail_unused(axis, all, base);
     all = std::move(next);
   }
   std::set<std::string> seen;
@@ -150,6 +194,41 @@ void assign(Config& config, const Settings& values) {
     config.assign(setting.key.substr(0, dot), setting.key.substr(dot + 1), setting.value,
                   setting.where);
   }
+}
+
+std::string difference_of(const Sweep& sweep, const Sweep& before) {
+  std::set<std::string> axes;
+  const auto data_of = [&](const Sweep& each) {
+    for (const Axis& axis : each.axes)
+      for (const Setting& setting : axis.points.front()) axes.insert(setting.key);
+    Config config = each.config();
+    assign(config, combinations(each).front());
+    const auto task = read_task_info(config);
+    return Config::parse(effective_config(config, task ? &*task : nullptr), each.name).given();
+  };
+  const std::map<std::string, OptionValue> now = data_of(sweep), then = data_of(before);
+  const auto value_in = [](const auto& options, const std::string& key) {
+    const auto found = options.find(key);
+    return found == options.end() ? std::string("not given") : to_string(found->second);
+  };
+  const auto compared = [&](const std::string& key) {
+    return key.starts_with("data.") && !axes.contains(key) &&
+           value_in(now, key) != value_in(then, key);
+  };
+  std::vector<std::tuple<std::string, std::string, std::string>> different;
+  if (sweep.title != before.title)
+    different.emplace_back("title", to_string(sweep.title), to_string(before.title));
+  if (sweep.metric != before.metric)
+    different.emplace_back("metric", to_string(sweep.metric), to_string(before.metric));
+  // The other options depend on the task.
+  const bool same_task = value_in(now, "data.task") == value_in(then, "data.task");
+  for (const auto* const options : {&now, &then})
+    for (const auto& [key, value] : *options)
+      if (compared(key) && (same_task || key == "data.task"))
+        different.emplace_back(key, value_in(now, key), value_in(then, key));
+  if (different.empty()) return "";
+  const auto& [what, is, was] = different.front();
+  return fmt::format("its {} is {} instead of {}", what, is, was);
 }
 
 std::string label_of(const Settings& values, const std::vector<std::string>& keys) {

@@ -52,8 +52,14 @@ struct Grid {
 /// Expands the axes, in their order: an axis applies to the combinations of those before it for which
 /// its condition holds. Checks every configuration as Experiment does, without making data or model.
 /// Throws ConfigError, naming the variant and the location, for the first one that is invalid, for
-/// conditions on options that have no value yet, and for a baseline that is missing or ambiguous.
+/// conditions on options that have no value yet or are decided later, for axes that apply to no cell, and
+/// for a baseline that is missing or ambiguous.
 Grid expand(const Sweep& sweep);
+
+/// Why a sweep is another one than `before`, rather than a change of it: its title, its metric, its task or
+/// an option of its data differs. "its metric is "loss" instead of "accuracy""; empty if none does.
+/// Throws ConfigError if either is not valid.
+std::string difference_of(const Sweep& sweep, const Sweep& before);
 
 /// One of several parts of a grid, for several machines.
 struct Shard {

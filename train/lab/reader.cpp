@@ -59,6 +59,20 @@ std::vector<fs::path> folders_in(const fs::path& path) {
   return out;
 }
 
+/// The names of the folders of a sweep's cells: others may be of a sweep that was there before. Nothing if
+/// its file is missing, or is not valid for this version and its plugins.
+std::optional<std::set<std::string>> cells_of(const fs::path& sweep) {
+  const fs::path file = sweep / "sweep.toml";
+  if (!fs::exists(file)) return std::nullopt;
+  std::set<std::string> out;
+  try {
+    for (const SweepCell& cell : expand(Sweep::load(file)).cells) out.insert(cell.hash);
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+  return out;
+}
+
 /// The validation record of the best checkpoint; before there is one, the last.
 std::optional<Score> best_validation(const RecordedRun& run) {
   const Record* found = nullptr;
@@ -235,10 +249,11 @@ class Reader {
     if (read_folder(path)) return;
     bool any = false;
     for (const fs::path& folder : folders_in(path)) any = read_folder(folder) || any;
+    if (!any) any = read_results_in(path);
     check<ConfigError>(any, path.string(),
-                       " holds no run (no metrics.jsonl), no sweep (no cells), and no folder with "
-                       "either; expected a directory written by train or ablate, or a JSON file "
-                       "written by analyse or evaluate");
+                       " holds no run (no metrics.jsonl), no sweep (no cells), no results (JSON "
+                       "files), and no folder with a run or a sweep; expected a directory written "
+                       "by train or ablate, or a JSON file written by analyse or evaluate");
   }
 
   ReportInputs inputs;
@@ -254,13 +269,30 @@ class Reader {
     return true;
   }
 
+  /// Reads the JSON files of a folder that hold results; whether there are any.
+  bool read_results_in(const fs::path& path) {
+    std::vector<fs::path> files;
+    for (const auto& entry : fs::directory_iterator(path))
+      if (entry.is_regular_file() && entry.path().extension() == ".json")
+        files.push_back(entry.path());
+    std::erase_if(files, [](const fs::path& file) {
+      const Json json = try_parse_json(data::read_text_file(file));
+      return json.is_object() && !json.contains("tables");  // damaged ones are errors
+    });
+    std::ranges::sort(files);
+    for (const fs::path& file : files) read(file);
+    return !files.empty();
+  }
+
   /// Whether there was anything to read.
   bool read_folder(const fs::path& path) {
     if (is_sweep(path)) {
       const Manifest manifest = read_manifest(path);
+      const auto own = cells_of(path);
       const auto first = std::ssize(inputs.runs);
       for (const fs::path& cell : folders_in(path / "cells"))
-        if (is_new(cell)) inputs.runs.push_back(read_cell_of(manifest, cell));
+        if ((!own || own->contains(cell.filename().string())) && is_new(cell))
+          inputs.runs.push_back(read_cell_of(manifest, cell));
       if (fs::exists(path / "results.json") && read_file(path / "results.json"))
         for (ReportedRun& run : std::span(inputs.runs).subspan(first))
           run.metric = metric_of(inputs.results.back().results);

@@ -45,9 +45,9 @@ struct ReportInputs {
   std::vector<ReportedResults> results;
 };
 
-/// Reads each path: the directory of a run, the directory of a sweep (its cells and results.json, as
-/// far as they exist), a folder of these, or a file with Results; what several paths name is read
-/// once. Reads runs and sweeps in progress.
+/// Reads each path: the directory of a run, the directory of a sweep (its own cells and results.json, as
+/// far as they exist; not the cells of a sweep that was there before), a folder of these, a folder of
+/// files with Results, or such a file; what several paths name is read once. Reads runs and sweeps in progress.
 /// Throws ConfigError if a path is none of these, and DataError, naming the file, for unreadable
 /// contents.
 ReportInputs read_inputs(const std::vector<std::filesystem::path>& paths);

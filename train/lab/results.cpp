@@ -7,12 +7,14 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <utility>
 
-#include "longhand/core/version.h"
 #include "longhand/data/file.h"
+#include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/lab/columns.h"
@@ -34,10 +36,17 @@ Cell rounded(double value) {
   return std::isnan(value) ? Cell{} : Cell{int64_t{std::llround(value)}};
 }
 
-/// The value of the search in a row, if there is a search.
-RowField chosen(const Grid& grid, const char* column, std::optional<size_t> trial) {
-  if (grid.search_key.empty()) return {};
-  return {column, trial ? Cell{grid.trials[*trial]} : Cell{}, grid.search_key};
+/// The value of the search in a row, if there is a search; the column's heading names its option.
+RowField chosen(const Sweep& sweep, const Grid& grid, const char* column,
+                std::optional<size_t> trial) {
+  if (!sweep.search) return {};
+  const auto value = [&]() -> Cell {
+    if (!trial) return {};
+    const Settings& point = sweep.search->axis.points[*trial];
+    return point.size() == 1 ? option_cell(point.front().value, plain_text(point.front().value))
+                             : Cell{grid.trials[*trial]};
+  };
+  return {column, value(), grid.search_key};
 }
 
 /// What training and using a variant costs.
@@ -56,6 +65,24 @@ const std::array<Budget, 5> budgets = {{
 using Costs = std::array<double, 5>;  // of each budget; NaN where unknown
 
 double mean(const std::vector<double>& values) { return longhand::estimate(values).mean; }
+
+/// Under what the times of a cell were measured; only equal ones compare. Empty: it has none.
+std::string conditions_of(const CellState& state) {
+  if (!state.is_trained()) return "";
+  const std::string host = state.summary->host.empty() ? "an unknown host" : state.summary->host;
+  return fmt::format("{}, threads: {}, jobs: {}", host, state.summary->threads,
+                     state.record.jobs > 0 ? std::to_string(state.record.jobs) : "unknown");
+}
+
+/// The conditions of most cells.
+std::string usual_conditions(const CellStates& states) {
+  std::map<std::string, int64_t> counts;
+  for (const auto& [hash, state] : states)
+    if (state.is_trained()) ++counts[conditions_of(state)];
+  const auto most =
+      std::ranges::max_element(counts, {}, [](const auto& each) { return each.second; });
+  return most == counts.end() ? "" : most->first;
+}
 
 /// A variant with the runs of all seeds.
 struct Row {
@@ -80,7 +107,7 @@ std::pair<double, double> model_costs(const fs::path& run, int64_t parameters) {
 }
 
 Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellStates& states,
-           const fs::path& directory) {
+           const std::string& conditions, const fs::path& directory) {
   Row row;
   row.variant = &grid.variants[variant];
   row.trial = best_trial(sweep, grid, variant, states);
@@ -107,9 +134,11 @@ Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellState
     const Summary& summary = *state.summary;
     if (state.validation) row.validation[cell.seed] = metric_of(sweep, *state.validation);
     if (state.test) row.test[cell.seed] = metric_of(sweep, *state.test);
-    if (summary.step_seconds) milliseconds.push_back(1000 * *summary.step_seconds);
     memory.push_back(mebibytes(std::max(summary.peak_memory, state.record.peak_memory)));
-    seconds.push_back(state.record.seconds);
+    if (conditions_of(state) == conditions) {
+      if (summary.step_seconds) milliseconds.push_back(1000 * *summary.step_seconds);
+      seconds.push_back(state.record.seconds);
+    }
     if (!std::isnan(parameters)) continue;
     parameters = static_cast<double>(summary.parameters);
     std::tie(flops, state_bytes) = model_costs(cell_directory(directory, cell), summary.parameters);
@@ -135,9 +164,62 @@ std::string unequal(const Costs& own, const Costs& baseline) {
   return fmt::format("{}", fmt::join(out, ", "));
 }
 
+/// "2 of 3" seeds where a mean has no interval because some seeds solved the task and others did not.
+std::string solved_text(const Sweep& sweep, const Row& row) {
+  const auto found = sweep.metric == "accuracy" ? solved(values_of(row.test)) : std::nullopt;
+  return !found ? ""
+                : fmt::format("{:.0f} of {}", found->mean * static_cast<double>(found->count),
+                              found->count);
+}
+
 /// The mean over seeds, of accuracies with accuracy_of_seeds().
 Estimate metric_estimate(const Sweep& sweep, const Row& row) {
   return mean_of(row.test, sweep.metric == "accuracy");
+}
+
+/// Whether the seeds that a variant has in common with the best one do not tell them apart.
+bool may_be_equal(const Sweep& sweep, const Row& best, const Row& row) {
+  const PairedTest raw = paired_by_seed(best.test, row.test, false),
+                   test = paired_by_seed(best.test, row.test, sweep.metric == "accuracy");
+  if (std::isnan(raw.p))
+    return !(std::abs(raw.difference.mean) > 0);  // one seed, or all differ equally
+  if (std::isnan(test.p))                         // some seeds solve the task, and others do not
+    return std::ranges::min(values_of(best.test)) <= std::ranges::max(values_of(row.test));
+  return test.difference.low <= 0 && test.difference.high >= 0;
+}
+
+/// The variants that solve one task.
+struct TaskRows {
+  std::string task;            // its options that differ, as a label; empty: there is one task
+  std::vector<size_t> rows{};  // that have a score; the best first, then what may_be_equal() to it
+  size_t best = 0;             // the number of these
+};
+
+std::vector<TaskRows> tasks_of(const Sweep& sweep, const Grid& grid, const std::vector<Row>& rows) {
+  std::vector<TaskRows> out;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (std::isnan(metric_estimate(sweep, rows[i]).mean)) continue;
+    Settings data;
+    for (const Setting& setting : rows[i].variant->values)
+      if (setting.key.starts_with("data.")) data.push_back(setting);
+    const std::string task = label_of(data, grid.keys);
+    auto found = std::ranges::find(out, task, &TaskRows::task);
+    if (found == out.end()) found = out.insert(out.end(), {task});
+    found->rows.push_back(i);
+  }
+  for (TaskRows& task : out) {
+    const auto mean_of_row = [&](size_t i) { return metric_estimate(sweep, rows[i]).mean; };
+    const size_t first = *std::ranges::min_element(task.rows, [&](size_t a, size_t b) {
+      return is_better(sweep, mean_of_row(a), mean_of_row(b));
+    });
+    const auto end = std::stable_partition(task.rows.begin(), task.rows.end(), [&](size_t i) {
+      return i == first || may_be_equal(sweep, rows[first], rows[i]);
+    });
+    const auto at = std::find(task.rows.begin(), end, first);
+    std::rotate(task.rows.begin(), at, at + 1);
+    task.best = static_cast<size_t>(end - task.rows.begin());
+  }
+  return out;
 }
 
 /// Whether the scores of finished cells are of the validation split, for want of a test split.
@@ -183,12 +265,13 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     table.note += " " + grid.search_key +
                   " was chosen for each variant, from the same values, on the validation split.";
 
-  std::vector<double> p(rows.size(), nan), difference = p;
+  std::vector<double> p(rows.size(), nan);
+  std::vector<Estimate> difference(rows.size(), Estimate{nan, nan, nan, 0});
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].variant->baseline) continue;
     const PairedTest test = paired_by_seed(rows[i].test, rows[*rows[i].variant->baseline].test,
                                            sweep.metric == "accuracy");
-    difference[i] = test.difference.mean;
+    difference[i] = test.difference;
     p[i] = test.p;
   }
   p = holm(p);
@@ -208,13 +291,14 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     add_row(table, {},
             {{"variant", row.variant->label},
              key_fields(grid.keys, row.variant->values),
-             chosen(grid, "chosen", row.trial),
+             chosen(sweep, grid, "chosen", row.trial),
              {"seeds", interval.count},
              {"validation", known(mean(values_of(row.validation))), "validation " + sweep.metric},
              {sweep.metric, known(interval.mean), scored + " " + sweep.metric},
              {"low", known(interval.low), "95 % from"},
              {"high", known(interval.high), "to"},
-             {"difference", known(difference[i]), "- baseline"},
+             {"solved", solved_text(sweep, row)},
+             {"difference", difference[i], "- baseline"},
              {"p", known(p[i]), "", 2},
              std::move(costs),
              {"seconds", known(row.seconds), "", 3},
@@ -224,6 +308,11 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
       if (excess(row.costs[b], (*baseline)[b]))
         table.marked.insert({i, table.column(budgets[b].column.name)});
   }
+  if (std::ranges::any_of(rows, [](const Row& row) { return row.test.size() > 1; }))
+    table.title += ", means with 95 % intervals";
+  for (const TaskRows& task : tasks_of(sweep, grid, rows))
+    for (size_t i = 0; i < task.best && task.best < task.rows.size(); ++i)
+      table.best.insert({task.rows[i], table.column(sweep.metric)});
   for (const Row& row : rows)
     if (const std::vector<double> values = values_of(row.test);
         sweep.metric == "accuracy" && solved(values))
@@ -251,7 +340,7 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
       }
       add_row(table, {},
               {{"variant", rows[v].variant->label},
-               {"trial", grid.trials[trial], grid.search_key},
+               chosen(sweep, grid, "trial", trial),
                {"validation", known(mean(values)), "validation " + sweep.metric},
                {"status", status},
                {"chosen", rows[v].trial == trial ? "yes" : ""}});
@@ -259,7 +348,8 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
   return table;
 }
 
-Table cells_table(const Grid& grid, const CellStates& states, const std::vector<Row>& rows) {
+Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                  const std::string& conditions, const std::vector<Row>& rows) {
   Table table{.name = "cells", .title = "Cells: one run each", .columns = {}};
   for (const SweepCell& cell : grid.cells) {
     const SweepVariant& variant = grid.variants[cell.variant];
@@ -275,7 +365,7 @@ Table cells_table(const Grid& grid, const CellStates& states, const std::vector<
         {{"cell", cell.hash},
          {"variant", variant.label},
          key_fields(grid.keys, variant.values),
-         chosen(grid, "trial", cell.trial),
+         chosen(sweep, grid, "trial", cell.trial),
          {"seed", cell.seed},
          {"phase", cell.final ? "final" : "search"},
          {"status", to_string(state.status)},
@@ -293,34 +383,53 @@ Table cells_table(const Grid& grid, const CellStates& states, const std::vector<
           "ms a step", 3},
          {"peak_memory_mib", record.peak_memory > 0 ? Cell{mebibytes(record.peak_memory)} : Cell{},
           "peak memory (MiB)"},
-         {"seconds", record.seconds, "", 3}});
+         {"seconds", record.seconds, "", 3},
+         {"host", summary ? Cell{summary->host} : Cell{}},
+         {"threads", summary ? Cell{int64_t{summary->threads}} : Cell{}},
+         {"jobs", record.jobs > 0 ? Cell{record.jobs} : Cell{}, "cells side by side"}});
+    if (state.is_trained() && conditions_of(state) != conditions)
+      for (const char* const column : {"ms_per_step", "seconds"})
+        table.marked.insert({table.rows.size() - 1, table.column(column)});
   }
+  if (!table.marked.empty())
+    table.mark = "not measured as most cells were (" + conditions + "), so not compared";
   return table;
+}
+
+/// "linear, 0.75 (95 %: 0.7 to 0.8, 3 seeds); not told apart by seeds: window"
+std::string best_of(const Sweep& sweep, const std::vector<Row>& rows, const TaskRows& task) {
+  const Row& best = rows[task.rows.front()];
+  const Estimate score = metric_estimate(sweep, best);
+  std::string text = fmt::format("{}, {:.4g}", best.variant->label, score.mean);
+  if (score.count == 1)
+    text += " (one seed: chance is not excluded)";
+  else if (std::isnan(score.low))
+    text += fmt::format(" ({})", without_interval(values_of(best.test)));
+  else
+    text += fmt::format(" (95 %: {:.4g} to {:.4g}, {} seeds)", score.low, score.high, score.count);
+  constexpr size_t most = 4;
+  std::vector<std::string> equal;
+  for (size_t i = 1; i < std::min(task.best, most); ++i)
+    equal.push_back(rows[task.rows[i]].variant->label);
+  if (task.best > most) equal.push_back(fmt::format("{} more", task.best - most));
+  if (!equal.empty())
+    text += fmt::format("; not told apart by these seeds: {}", fmt::join(equal, ", "));
+  return text + ".";
 }
 
 std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
                        const std::vector<Row>& rows, const Table& table) {
-  const Row* best = nullptr;
-  Estimate best_interval{};
-  int64_t failed = 0;
-  for (const Row& row : rows) {
-    failed += row.failed;
-    const Estimate interval = metric_estimate(sweep, row);
-    if (std::isnan(interval.mean) || (best && !is_better(sweep, interval.mean, best_interval.mean)))
-      continue;
-    best = &row;
-    best_interval = interval;
-  }
-  if (!best) return "No cell is finished yet.";
-  std::string text = fmt::format("Best of {} by {} {}: {}, {:.4g}", rows.size(),
-                                 lacks_test_split(states) ? "validation" : "test", sweep.metric,
-                                 best->variant->label, best_interval.mean);
-  if (best_interval.count > 1 && std::isnan(best_interval.low))
-    text += fmt::format(" ({})", without_interval(values_of(best->test)));
-  else if (best_interval.count > 1)
-    text += fmt::format(" (95 %: {:.4g} to {:.4g}, {} seeds)", best_interval.low,
-                        best_interval.high, best_interval.count);
-  text += ".";
+  const std::vector<TaskRows> tasks = tasks_of(sweep, grid, rows);
+  if (tasks.empty()) return "No cell is finished yet.";
+  const std::string by =
+      fmt::format("by {} {}", lacks_test_split(states) ? "validation" : "test", sweep.metric);
+  std::string text;
+  if (tasks.size() == 1)
+    text = fmt::format("Best of {} {}: {}", rows.size(), by, best_of(sweep, rows, tasks.front()));
+  else
+    text = fmt::format("Best {}, for each of {} tasks.", by, tasks.size());
+  for (const TaskRows& task : tasks)
+    if (tasks.size() > 1) text += fmt::format(" {}: {}", task.task, best_of(sweep, rows, task));
   int64_t tests = 0, significant = 0;
   for (const auto& row : table.rows)
     if (const auto* const p = std::get_if<double>(&row[table.column("p")])) {
@@ -338,7 +447,9 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
   if (!edges.empty())
     text += fmt::format(" The first or last value of {} was best for: {}; others may be better.",
                         grid.search_key, fmt::join(edges, ", "));
-  if (failed > 0) text += fmt::format(" {} cells failed.", failed);
+  const CellCounts counts = count_cells(sweep, grid, states);
+  if (const int64_t failed = counts.failed + counts.diverged; failed > 0)
+    text += fmt::format(" {} of {} cells failed.", failed, counts.cells);
   return text;
 }
 
@@ -346,16 +457,12 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
 
 Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& states,
                       const fs::path& directory, const std::string& command) {
+  const std::string conditions = usual_conditions(states);
   std::vector<Row> rows;
   for (size_t v = 0; v < grid.variants.size(); ++v)
-    rows.push_back(row_of(sweep, grid, v, states, directory));
-  Results results{.kind = "ablate",
-                  .title = sweep.title,
-                  .summary = "",
-                  .command = command,
-                  .machine = machine_and_threads(),
-                  .date = utc_now(),
-                  .version = version()};
+    rows.push_back(row_of(sweep, grid, v, states, conditions, directory));
+  Results results{.kind = "ablate", .title = sweep.title};
+  add_origin(results, command);
   results.tables.push_back(variants_table(sweep, grid, states, rows));
   results.summary = summary_of(sweep, grid, states, rows, results.tables.front());
   for (const auto& [hash, state] : states)
@@ -363,7 +470,13 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
       results.summary += fmt::format(" Cell {} is not counted, which may change the best: {}.",
                                      hash, state.record.reason);
   if (sweep.search) results.tables.push_back(search_table(sweep, grid, states, rows));
-  results.tables.push_back(cells_table(grid, states, rows));
+  results.tables.push_back(cells_table(sweep, grid, states, conditions, rows));
+  std::set<size_t> elsewhere;
+  for (const auto& [row, column] : results.tables.back().marked) elsewhere.insert(row);
+  if (!elsewhere.empty())
+    results.tables.front().note +=
+        fmt::format(" Times are those of the cells measured alike ({}), not of {} other cells.",
+                    conditions, elsewhere.size());
   return results;
 }
 

@@ -244,6 +244,7 @@ class Runner {
     record.peak_memory = before.peak_memory;
     running.shown.testing = state(task).is_trained();
     record.attempts = before.attempts + (running.shown.testing ? 0 : 1);
+    record.jobs = running.shown.testing ? before.jobs : options_.jobs;
     running.shown.steps = trainer_options(task).steps;
     launch(running);
   }
@@ -362,7 +363,8 @@ class Runner {
     record.pid = 0;
     if (succeeded) {
       record.status = testing ? CellStatus::finished : CellStatus::trained;
-    } else if (stopping_ && !fails && ended.code != 4) {
+    } else if ((stopping_ || ended.code == 75) && !fails && ended.code != 4) {
+      // Code 75: stopped by a signal, perhaps one that this process has not seen yet; it has saved.
       record.status = ended.signal == SIGKILL ? CellStatus::interrupted : CellStatus::stopped;
     } else {
       record.log = log_tail(folder);
@@ -382,19 +384,9 @@ class Runner {
     reported_ = clock_seconds();
     if (!options_.on_progress || silent_) return;
     SweepProgress out;
-    const CellRefs known = tasks();
-    // Final cells of searches that go on are known later.
-    out.cells = std::ssize(known) + std::ssize(without_choice()) * std::ssize(sweep_.seeds);
-    for (const SweepCell& task : known) {
-      // A trial that diverged has answered its question.
-      const bool answered = !task.final && state(task).status == CellStatus::diverged;
-      if (is_done(task) || answered)
-        ++out.finished;
-      else if (is_damaged(task))
-        ++out.damaged;
-      else if (is_decided(task))
-        ++out.failed;
-    }
+    static_cast<CellCounts&>(out) =
+        count_cells(sweep_, grid_, states_, options_.shard,
+                    [&](const SweepCell& cell) { return !is_decided(cell); });
     out.elsewhere = static_cast<int64_t>(elsewhere_.size());
     for (const auto& each : running_) {
       RunningCell& cell = each->shown;
@@ -406,21 +398,12 @@ class Runner {
       cell.stalled = cell.stopped || cell.quiet > most;
       out.running.push_back(cell);
     }
-    out.seconds_left = time_left(known, out);
+    out.seconds_left = time_left(out);
     options_.on_progress(out);
   }
 
-  /// The variants of this shard whose search has not chosen a value, so that their final cells are not
-  /// known.
-  std::vector<size_t> without_choice() const {
-    std::vector<size_t> out;
-    for (size_t v = 0; v < grid_.variants.size(); ++v)
-      if (ours_[v].front() && !best_trial(sweep_, grid_, v, states_)) out.push_back(v);
-    return out;
-  }
-
   /// From the mean time of ended cells of the same variant, or of all.
-  std::optional<double> time_left(const CellRefs& known, const SweepProgress& now) const {
+  std::optional<double> time_left(const SweepProgress& now) const {
     std::map<size_t, std::pair<double, double>> by_variant;  // sum and number
     double sum = 0, number = 0;
     const auto add = [&](size_t variant, double seconds) {
@@ -440,41 +423,16 @@ class Runner {
       return found == by_variant.end() ? sum / number : found->second.first / found->second.second;
     };
     double left = 0;
-    for (const SweepCell& task : known)
-      if (!is_decided(task) && !is_running(task) && !state(task).is_trained())
-        left += expected(task.variant);
-    left += sum / number * static_cast<double>(now.cells - std::ssize(known));
+    for (const SweepCell& cell : runs_of(sweep_, grid_, states_, options_.shard))
+      if (!is_decided(cell) && !is_running(cell) && !state(cell).is_trained())
+        left += expected(cell.variant);
     for (const RunningCell& cell : now.running)
       left += std::max(0.0, expected(cell.variant) - cell.seconds);
     return left / static_cast<double>(options_.jobs);
   }
 
   SweepOutcome outcome() const {
-    SweepOutcome out;
-    out.stopped = stopping_;
-    for (const SweepCell& task : tasks()) {
-      if (!task.final) continue;
-      const CellState& s = state(task);
-      ++out.cells;
-      if (is_done(task))
-        ++out.finished;
-      else if (is_damaged(task))
-        ++out.damaged;
-      else if (s.has_failed())
-        ++(s.status == CellStatus::diverged ? out.diverged : out.failed);
-    }
-    for (const size_t variant : without_choice()) {
-      std::set<CellStatus> found;
-      for (const SweepCell& cell : grid_.searches(variant))
-        found.insert(states_.at(cell.hash).status);
-      const auto seeds = std::ssize(sweep_.seeds);
-      out.cells += seeds;
-      if (found.contains(CellStatus::damaged))
-        out.damaged += seeds;
-      else if (!is_searching(grid_, variant, states_))
-        (found == std::set{CellStatus::diverged} ? out.diverged : out.failed) += seeds;
-    }
-    return out;
+    return {count_cells(sweep_, grid_, states_, options_.shard), stopping_};
   }
 
   const Sweep& sweep_;
@@ -511,7 +469,6 @@ Failure failure_of(const Ended& ended, const std::string& log) {
     return {CellStatus::crashed,
             concat_message("ended by signal ", ended.signal, " (", strsignal(ended.signal), ")")};
   if (ended.code == 4) return {CellStatus::diverged, last};
-  if (ended.code == 75) return {CellStatus::failed, "stopped by a signal"};
   if (ended.code == 127) return {CellStatus::failed, "the program could not be started"};
   if (last == "out of memory") return {CellStatus::out_of_memory, last + ", " + memory};
   return {CellStatus::failed, concat_message("exit code ", ended.code, ": ", last)};

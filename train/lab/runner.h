@@ -28,10 +28,9 @@ struct RunningCell {
   bool stopped = false;  // by SIGSTOP or the like, as the kernel says
 };
 
-struct SweepProgress {
-  int64_t cells = 0;     // in all; a trial and the final run of the same configuration count twice
-  int64_t finished = 0;  // also those of earlier calls, and trials that diverged
-  int64_t failed = 0, damaged = 0;
+/// The cells of this shard, those of earlier calls among them, of which failed ones are left until they
+/// have been tried again.
+struct SweepProgress : CellCounts {
   int64_t elsewhere = 0;               // run by other processes
   std::optional<double> seconds_left;  // nothing while unknown
   std::vector<RunningCell> running;
@@ -62,14 +61,8 @@ struct RunnerOptions {
   std::function<bool()> should_stop = {};
 };
 
-/// How a sweep ended.
-struct SweepOutcome {
-  // Final cells of this shard, not trials of a search; if all trials of a variant failed, its final
-  // cells did.
-  int64_t cells = 0;
-  int64_t finished = 0;  // including those of earlier calls
-  int64_t diverged = 0, failed = 0;
-  int64_t damaged = 0;  // or undecided, because a trial is damaged
+/// How a sweep ended, with the cells of this shard.
+struct SweepOutcome : CellCounts {
   bool stopped = false;
 };
 

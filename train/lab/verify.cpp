@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The cells of the grid, each run once.
-CellRefs runs_of(const Grid& grid) {
+/// All cells of the grid, each run once.
+CellRefs all_runs(const Grid& grid) {
   CellRefs out;
   std::set<std::string> seen;
   for (const SweepCell& cell : grid.cells)
@@ -75,7 +75,7 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
   out.states = read_cells(grid, sweep);
   const Manifest manifest = read_manifest(sweep);
   int64_t done = 0;
-  for (const SweepCell& cell : runs_of(grid)) {
+  for (const SweepCell& cell : all_runs(grid)) {
     if (options.should_stop && options.should_stop()) break;
     if (options.on_progress) options.on_progress(done++, static_cast<int64_t>(out.states.size()));
     CellState& state = out.states.at(cell.hash);
@@ -119,7 +119,7 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
                                        const fs::path& directory) {
   std::vector<RepairedCell> out;
   Manifest manifest = read_manifest(directory);
-  for (const SweepCell& cell : runs_of(grid)) {
+  for (const SweepCell& cell : all_runs(grid)) {
     const std::string& hash = cell.hash;
     const fs::path folder = cell_directory(directory, cell);
     const auto read = [&](const Manifest& files) {

@@ -40,8 +40,8 @@ std::unique_ptr<RankGrid> make_grid(Communicator& world, const TrainerOptions& o
   check_equal(world, "version", version(), "install the same version on all machines");
   check_equal(
       world, "the backend", machine_description(),
-      "ranks must compute the same bits: set OPENBLAS_CORETYPE (such as Haswell) for all ranks, "
-      "and use processors of one kind");
+      "ranks must compute the same bits: use processors of one kind, or set LONGHAND_ISA=avx2 and "
+      "OPENBLAS_CORETYPE=Haswell for all ranks");
   std::string hashes;
   for (const auto& [split, hash] : data)
     hashes += (hashes.empty() ? "" : ", ") + split + " " + hash;

@@ -52,6 +52,7 @@ void fields(Is<Table> auto& t, auto& f) {
     f.added("mark", t.mark);
     f.added("marked", t.marked);
   }
+  f.filled("best", t.best);
   if (!f.writes) t.check();
 }
 
@@ -63,22 +64,28 @@ void fields(Is<Results> auto& r, auto& f) {
   f("machine", r.machine);
   f("date", r.date);
   f("version", r.version);
+  f.filled("provenance", r.provenance);
   f("tables", r.tables);
 }
 
 namespace {
 
+constexpr const char* best_note = "Bold: the best, and what seeds do not tell apart from it.";
+
+using Printed = std::function<std::string(const std::string&)>;
 /// Rows of texts: the headings, and the cells as they are shown, with their marks.
 using Texts = std::vector<std::vector<std::string>>;
-Texts texts_of(const Table& table,
-               const std::function<std::string(const std::string&)>& escaped = std::identity()) {
+Texts texts_of(const Table& table, const Printed& escaped = std::identity(),
+               const Printed& bold = std::identity()) {
   Texts out(1 + table.rows.size());
   for (size_t i = 0; i < table.columns.size(); ++i) {
     const Column& column = table.columns[i];
     out[0].push_back(escaped(column.shown()));
-    for (size_t r = 0; r < table.rows.size(); ++r)
-      out[r + 1].push_back(escaped(to_text(table.rows[r][i], column.digits) +
-                                   (table.marked.contains({r, i}) ? "*" : "")));
+    for (size_t r = 0; r < table.rows.size(); ++r) {
+      const std::string text = escaped(to_text(table.rows[r][i], column.digits) +
+                                       (table.marked.contains({r, i}) ? "*" : ""));
+      out[r + 1].push_back(table.best.contains({r, i}) ? bold(text) : text);
+    }
   }
   return out;
 }
@@ -103,19 +110,72 @@ std::string csv_field(const std::string& text) {
   return fmt::format("\"{}\"", replaced(text, '"', "\"\""));
 }
 
+/// What LaTeX does not print as it is, with any engine and encoding of fonts.
+constexpr std::pair<std::string_view, std::string_view> latex_symbols[] = {
+    {"\\", "\\textbackslash{}"},
+    {"~", "\\textasciitilde{}"},
+    {"^", "\\textasciicircum{}"},
+    {"<", "\\textless{}"},
+    {">", "\\textgreater{}"},
+    {"|", "\\textbar{}"},
+    {"&", "\\&"},
+    {"%", "\\%"},
+    {"$", "\\$"},
+    {"#", "\\#"},
+    {"_", "\\_"},
+    {"{", "\\{"},
+    {"}", "\\}"},
+    {"±", "$\\pm$"},
+    {"×", "$\\times$"},
+    {"²", "$^2$"},
+    {"⁺", "$^+$"},
+    {"σ", "$\\sigma$"},
+    {"λ", "$\\lambda$"},
+    {"Σ", "$\\Sigma$"},
+    {"κ", "$\\kappa$"},
+    {"√", "$\\surd$"},
+    {"…", "\\dots{}"},
+    {"−", "$-$"},
+};
+
 std::string latex(const std::string& text) {
   std::string out;
-  for (const char c : text) {
-    if (c == '\\')
-      out += "\\textbackslash{}";
-    else if (c == '~' || c == '^')
-      out.append("\\").append(1, c).append("{}");
-    else if (std::string_view("&%$#_{}").find(c) != std::string_view::npos)
-      out.append("\\").append(1, c);
-    else
-      out += c;
+  for (size_t i = 0; i < text.size();) {
+    const auto found = std::ranges::find_if(latex_symbols, [&](const auto& symbol) {
+      return text.compare(i, symbol.first.size(), symbol.first) == 0;
+    });
+    const bool is_plain = found == std::end(latex_symbols);
+    const bool is_minus = text[i] == '-' && (i == 0 || text[i - 1] == ' ' || text[i - 1] == '(') &&
+                          i + 1 < text.size() && '0' <= text[i + 1] && text[i + 1] <= '9';
+    out += is_minus ? "$-$" : is_plain ? std::string_view(text).substr(i, 1) : found->second;
+    i += is_plain ? 1 : found->first.size();
   }
   return out;
+}
+
+/// The power of ten of the first digit.
+int magnitude(double x) { return static_cast<int>(std::floor(std::log10(std::abs(x)))); }
+
+/// A number whose last digit is of this power of ten.
+std::string rounded_to(int last, double x) {
+  const double unit = std::pow(10.0, last), rounded = last > 0 ? std::round(x / unit) * unit : x;
+  const double size = std::abs(rounded);
+  if (size < 1e7 && (size >= 1e-4 || last >= -4))
+    return fmt::format("{:.{}f}", rounded, std::max(0, -last));
+  return fmt::format("{:.{}e}", rounded, std::max(0, magnitude(rounded) - last));
+}
+
+/// A mean with its interval.
+std::string with_interval(double mean, double low, double high) {
+  const double half = (high - low) / 2, below = mean - low, above = high - mean;
+  constexpr double symmetric = 0.2;  // difference of the halves, relative to the interval
+  const bool is_symmetric = std::abs(above - below) <= symmetric * (above + below);
+  if (!(half > 0) || !std::isfinite(half))
+    return fmt::format("{} ±{}", to_text(mean), to_text(half, 2));
+  const int last = magnitude(half) - 1;
+  return is_symmetric ? fmt::format("{} ±{}", rounded_to(last, mean), rounded_to(last, half))
+                      : fmt::format("{} ({} to {})", rounded_to(last, mean), rounded_to(last, low),
+                                    rounded_to(last, high));
 }
 
 std::string digest_of(const Json& value) { return data::text_digest(dump(value)); }
@@ -220,45 +280,74 @@ void add_chart(Table& table, std::string title, const std::string& x, const std:
                           .log_y = log_y});
 }
 
-Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
+namespace {
+
+/// A table, without charts, of these columns.
+Table of_columns(const Table& table, const std::vector<size_t>& columns) {
   Table out{table.name, table.title, table.note, {}};
   out.mark = table.mark;
   out.rows.resize(table.rows.size());
-  for (size_t i = 0; i < table.columns.size(); ++i) {
-    if (omit(i)) continue;
+  for (const size_t i : columns) {
     for (size_t r = 0; r < table.rows.size(); ++r) {
       out.rows[r].push_back(table.rows[r][i]);
       if (table.marked.contains({r, i})) out.marked.insert({r, out.columns.size()});
+      if (table.best.contains({r, i})) out.best.insert({r, out.columns.size()});
     }
     out.columns.push_back(table.columns[i]);
   }
   return out;
 }
 
+/// The columns with the ends of the interval around each estimate.
+std::map<std::string, std::pair<size_t, size_t>> ends_of(const Table& table) {
+  std::map<std::string, std::pair<size_t, size_t>> out;
+  for (const Column& column : table.columns)
+    if (const auto low = table.find(column.name + "_low"), high = table.find(column.name + "_high");
+        low && high)
+      out[column.name] = {*low, *high};
+  if (const auto low = table.find("low"), high = table.find("high"); low && high && *low > 0)
+    out[table.columns[*low - 1].name] = {*low, *high};
+  return out;
+}
+
+}  // namespace
+
+Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
+  std::vector<size_t> kept;
+  for (size_t i = 0; i < table.columns.size(); ++i)
+    if (!omit(i)) kept.push_back(i);
+  return of_columns(table, kept);
+}
+
+Table with_columns(const Table& table, const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const Column& column : table.columns) known.push_back(column.name);
+  std::vector<size_t> columns;
+  for (const std::string& column : names) {
+    const auto found = table.find(column);
+    longhand::check<ConfigError>(found.has_value(), "--columns ", column, ": the table \"",
+                                 table.name, "\" has no such column; expected some of ",
+                                 fmt::format("{}", fmt::join(known, ",")));
+    columns.push_back(*found);
+  }
+  return of_columns(table, columns);
+}
+
 Table with_intervals(const Table& table) {
+  const auto ends = ends_of(table);
   Table out = without_columns(table, [&](size_t i) {
-    const std::string& name = table.columns[i].name;
-    const bool is_end = name.ends_with("_low") || name.ends_with("_high");
-    return is_end && table.find(name.substr(0, name.rfind('_')));
+    return std::ranges::any_of(
+        ends, [&](const auto& each) { return each.second.first == i || each.second.second == i; });
   });
   for (size_t to = 0; to < out.columns.size(); ++to) {
-    const std::string& name = out.columns[to].name;
-    const auto low = table.find(name + "_low"), high = table.find(name + "_high");
-    if (!low || !high) continue;
+    const auto found = ends.find(out.columns[to].name);
+    if (found == ends.end()) continue;
     for (size_t r = 0; r < table.rows.size(); ++r) {
       Cell& cell = out.rows[r][to];
       if (std::holds_alternative<std::monostate>(cell)) continue;
-      const auto mean = number_in(cell), from = number_in(table.rows[r][*low]),
-                 end = number_in(table.rows[r][*high]);
-      const std::string text = to_text(cell, 3);
-      cell = text;
-      if (!mean || !from || !end) continue;
-      const double below = *mean - *from, above = *end - *mean;
-      constexpr double symmetric = 0.2;  // difference of the halves, relative to the interval
-      if (std::abs(above - below) <= symmetric * (above + below))
-        cell = fmt::format("{} ±{}", text, to_text((above + below) / 2, 2));
-      else
-        cell = fmt::format("{} ({} to {})", text, to_text(*from, 3), to_text(*end, 3));
+      const auto mean = number_in(cell), low = number_in(table.rows[r][found->second.first]),
+                 high = number_in(table.rows[r][found->second.second]);
+      cell = mean && low && high ? with_interval(*mean, *low, *high) : to_text(cell, 3);
     }
   }
   return out;
@@ -374,17 +463,24 @@ std::string to_text(const Table& table, size_t width) {
     --widths[widest];
   }
 
-  // Columns that do not fit follow below, again with those that say what a row is.
+  // Columns that do not fit follow below, again with those that say what a row is: the first ones, or the
+  // variant alone if it is not among them.
   std::vector<size_t> first = {0};
   size_t taken = widths[0];
   for (size_t i = 1; i < count && !numeric[i] && taken + widths[i] + 2 <= width / 2; ++i) {
     first.push_back(i);
     taken += widths[i] + 2;
   }
+  const auto variant = table.find("variant");
+  if (variant && *variant >= first.size() && total_width(widths) > width) {
+    first = {*variant};
+    taken = widths[*variant];
+  }
   std::string out;
   std::vector<size_t> block = first;
   size_t used = taken;
-  for (size_t i = first.size(); i < count; ++i) {
+  for (size_t i = 0; i < count; ++i) {
+    if (std::ranges::find(first, i) != first.end()) continue;
     if (used + widths[i] + 2 > width && block.size() > first.size()) {
       out += lines_of(texts, block, widths, numeric) + "\n";
       block = first;
@@ -399,30 +495,43 @@ std::string to_text(const Table& table, size_t width) {
 }
 
 std::string to_markdown(const Table& table) {
-  const Texts texts = texts_of(table, [](const std::string& text) {
-    return replaced(replaced(text, '|', "\\|"), '*', "\\*");
-  });
+  const Texts texts = texts_of(
+      table,
+      [](const std::string& text) { return replaced(replaced(text, '|', "\\|"), '*', "\\*"); },
+      [](const std::string& text) { return "**" + text + "**"; });
   std::string rule = "|";
   for (const bool numeric : numeric_columns(table)) rule += numeric ? " ---: |" : " --- |";
   std::string out;
   for (size_t r = 0; r < texts.size(); ++r)
     out += fmt::format("| {} |\n{}", fmt::join(texts[r], " | "), r == 0 ? rule + "\n" : "");
   if (!table.marked.empty()) out += "\n\\* " + table.mark + "\n";
+  if (!table.best.empty()) out.append("\n").append(best_note).append("\n");
   return out;
 }
 
-std::string to_latex(const Table& table) {
-  std::string out = "\\begin{tabular}{";
+std::string to_latex(const Table& table, const std::string& caption, const std::string& label) {
+  const bool floats = !caption.empty() || !label.empty();
+  std::string out;
+  if (floats) out += "% \\usepackage{booktabs}\n\\begin{table}\n\\centering\n";
+  if (floats)
+    out += fmt::format("\\caption{{{}{}{}}}\n", latex(caption), table.best.empty() ? "" : " ",
+                       table.best.empty() ? "" : best_note);
+  if (!label.empty()) out += "\\label{" + label + "}\n";
+  out += "\\begin{tabular}{";
   for (const bool numeric : numeric_columns(table)) out += numeric ? "r" : "l";
   out += "}\n\\toprule\n";
-  const Texts texts = texts_of(table, latex);
-  for (size_t r = 0; r < texts.size(); ++r)
+  const Texts texts =
+      texts_of(table, latex, [](const std::string& text) { return "\\textbf{" + text + "}"; });
+  for (size_t r = 0; r < texts.size(); ++r) {
+    // After the end of a row, a bracket or an asterisk would be an argument.
+    if (texts[r].front().starts_with('[') || texts[r].front().starts_with('*')) out += "{}";
     out += fmt::format("{} \\\\\n{}", fmt::join(texts[r], " & "), r == 0 ? "\\midrule\n" : "");
+  }
   out += "\\bottomrule\n";
   if (!table.marked.empty())
     out += fmt::format("\\multicolumn{{{}}}{{l}}{{* {}}} \\\\\n", table.columns.size(),
                        latex(table.mark));
-  return out + "\\end{tabular}\n";
+  return out + "\\end{tabular}\n" + (floats ? "\\end{table}\n" : "");
 }
 
 std::string to_csv(const Table& table) {
@@ -453,11 +562,14 @@ void check_format(std::string_view format) {
       concat_message("--table ", format, ": unknown format; expected md, csv, tex or text"));
 }
 
-std::string to_format(std::string_view format, const Table& all, const Table& readable) {
+std::string to_format(std::string_view format, const Table& all, const Table& readable,
+                      const TableStyle& style) {
   check_format(format);
-  if (format == "md") return to_markdown(readable);
-  if (format == "tex") return to_latex(readable);
-  return format == "csv" ? to_csv(all) : to_text(readable);
+  const bool chosen = !style.columns.empty();
+  if (format == "csv") return to_csv(chosen ? with_columns(all, style.columns) : all);
+  const Table table = chosen ? with_columns(with_intervals(all), style.columns) : readable;
+  if (format == "md") return to_markdown(table);
+  return format == "tex" ? to_latex(table, style.caption, style.label) : to_text(table);
 }
 
 const Table& Results::table(std::string_view name) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -62,6 +63,9 @@ struct Table {
   /// marks is followed by one of them, NAME_mark.
   std::string mark{};
   std::set<std::pair<size_t, size_t>> marked{};
+  /// The cells (row, column) of the best, which Markdown and LaTeX print in bold: several where they may be
+  /// equal.
+  std::set<std::pair<size_t, size_t>> best{};
 
   /// The index of a column. Throws Error if there is none of this name.
   size_t column(std::string_view column_name) const;
@@ -82,9 +86,13 @@ void add_estimate(std::vector<Column>& columns, const std::string& name,
                   const std::string& heading);
 void add_estimate(std::vector<Cell>& row, const Estimate& estimate);
 
-/// A table for readers, without charts: an estimate is one column, "0.5 ±0.1", or "0.99 (0.95 to 1)"
-/// where its interval is not symmetric.
+/// A table for readers, without charts: an estimate is one column, "0.50 ±0.10", or "0.990 (0.900 to 1.000)"
+/// where its interval is not symmetric, with the digits that two of half the interval justify. Its ends are
+/// the columns NAME_low and NAME_high, or those named low and high behind it.
 Table with_intervals(const Table& table);
+/// A table, without charts, of the columns with these names, in their order. Throws ConfigError for a name
+/// that it has not, with those that it has.
+Table with_columns(const Table& table, const std::vector<std::string>& names);
 /// A table, without charts, without the columns that `omit` selects.
 Table without_columns(const Table& table, const std::function<bool(size_t)>& omit);
 /// The same without columns that have no value, or only empty text.
@@ -98,30 +106,38 @@ std::string with_commas(int64_t value);
 
 /// Aligned columns for a terminal of `width` columns, numbers to the right, without title and note. What
 /// is wider is broken: headings and text between words, and the table into tables below each other that
-/// begin with the same columns.
+/// begin with the same columns, "variant" among them.
 std::string to_text(const Table& table, size_t width = 100);
 /// A Markdown table.
 std::string to_markdown(const Table& table);
-/// A LaTeX tabular (booktabs), with special characters escaped.
-std::string to_latex(const Table& table);
+/// A LaTeX tabular (booktabs), with special characters escaped; with a caption or a label, in a table.
+std::string to_latex(const Table& table, const std::string& caption = "",
+                     const std::string& label = "");
 /// Comma-separated values (RFC 4180) under the names of the columns, with all digits.
 std::string to_csv(const Table& table);
 
+/// What is printed of a table, and around it.
+struct TableStyle {
+  std::vector<std::string> columns{};  // by name; empty: those of `readable`, in CSV all
+  std::string caption{}, label{};      // of LaTeX
+};
 /// A table in one of the formats md, tex, text, of `readable`, or csv, of `all`. Throws ConfigError for
-/// another format.
-std::string to_format(std::string_view format, const Table& all, const Table& readable);
+/// another format, and as with_columns().
+std::string to_format(std::string_view format, const Table& all, const Table& readable,
+                      const TableStyle& style = {});
 /// Throws ConfigError unless to_format() knows the format.
 void check_format(std::string_view format);
 
 /// The result of an analysis or of a sweep: tables, and where they are from.
 struct Results {
-  std::string kind{};     // "analyse error", "bench", "ablate"
-  std::string title{};    // one line
-  std::string summary{};  // what the tables show, in one or two sentences
-  std::string command{};  // that repeats it
-  std::string machine{};  // CPU, cores and threads
-  std::string date{};     // ISO 8601, UTC
-  std::string version{};  // of Longhand
+  std::string kind{};                               // "analyse error", "bench", "ablate"
+  std::string title{};                              // one line
+  std::string summary{};                            // what the tables show, in one or two sentences
+  std::string command{};                            // that repeats it
+  std::string machine{};                            // CPU, cores and threads
+  std::string date{};                               // ISO 8601, UTC
+  std::string version{};                            // of Longhand
+  std::map<std::string, std::string> provenance{};  // of the process: see provenance()
   std::vector<Table> tables{};
 
   /// The table of this name. Throws Error if there is none.

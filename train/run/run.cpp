@@ -12,6 +12,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "longhand/core/version.h"
+#include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cost/bench.h"
 
 namespace longhand::train {
@@ -435,6 +436,7 @@ void Run::summarise(const std::string& status) {
   s.state_bytes = decoding_bytes(e.model.config());
   s.version = version();
   s.machine = machine_description();
+  s.provenance = provenance();
   s.data = trainer_.data_hashes();
   s.plugins = used_plugins(e.config);
   if (status.empty()) {

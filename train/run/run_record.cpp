@@ -114,6 +114,7 @@ void fields(Is<Summary> auto& s, auto& f) {
   f.filled("state_bytes", s.state_bytes);
   f.filled("version", s.version);
   f.filled("machine", s.machine);
+  f.filled("provenance", s.provenance);
   f.filled("data", s.data);
   f.filled("plugins", s.plugins);
   f.filled("warnings", s.warnings);

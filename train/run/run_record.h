@@ -70,6 +70,7 @@ struct Summary {
   int64_t state_bytes = 0;  // that decoding keeps for the longest sequence; 0: it has no decoder
   std::string version;      // of Longhand
   std::string machine;      // machine_description()
+  std::map<std::string, std::string> provenance{};  // of the last process: see provenance()
   /// What went wrong without ending the run, in all processes as far as they wrote a summary.
   std::vector<std::string> warnings{};
   /// By split, data::Dataset::fingerprint().

@@ -4,7 +4,47 @@
 #include <numeric>
 #include <utility>
 
+#include "longhand/core/parallel.h"
+
 namespace longhand::train {
+namespace {
+
+/// Predictions (..., C) as one of all their targets (R).
+Prediction joined(const std::vector<Prediction>& parts) {
+  int64_t rows = 0;
+  for (const Prediction& part : parts) rows += part.targets.numel();
+  const Tensor& first = parts[0].logits.value();
+  const Tensor logits = Tensor::empty({rows, first.size(-1)}, first.dtype());
+  const Tensor targets = Tensor::empty({rows}, DType::i32);
+  int64_t begin = 0;
+  for (const Prediction& part : parts) {
+    const int64_t n = part.targets.numel();
+    copy_into(logits.slice(0, begin, begin + n), part.logits.value().reshape({n, first.size(-1)}));
+    copy_into(targets.slice(0, begin, begin + n), part.targets.reshape({n}));
+    begin += n;
+  }
+  return {Variable(logits), targets};
+}
+
+}  // namespace
+
+LogitsFn in_parts(LogitsFn logits) {
+  return [logits = std::move(logits)](const data::Batch& batch, const nn::Pass& pass) {
+    constexpr int64_t tokens = 128, most = 8;  // of a part; parts
+    const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
+    const int64_t each =
+        std::max({int64_t{1}, tokens / std::max<int64_t>(1, N), (B + most - 1) / most});
+    if (B <= each || pass.join) return logits(batch, pass);
+    // A dry run takes the memory of the parts that are computed at the same time.
+    if (is_dry()) return logits(batch.examples(0, std::min(B, each * threads())), pass);
+    std::vector<Prediction> parts(static_cast<size_t>((B + each - 1) / each));
+    parallel_for(B, each, [&](int64_t begin, int64_t end) {
+      const NoGrad no_grad;  // on this thread
+      parts[static_cast<size_t>(begin / each)] = logits(batch.examples(begin, end), pass);
+    });
+    return joined(parts);
+  };
+}
 
 bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& options,
                     const std::function<void(const data::Batch&, std::span<const int64_t>)>& body) {
@@ -82,12 +122,13 @@ bool for_each_segment(
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
                                 const EvaluationOptions& options) {
   const NoGrad no_grad;
+  const LogitsFn predict = in_parts(logits);
   std::vector<Metrics> parts;  // one a batch
   const bool all =
       for_each_batch(dataset, options, [&](const data::Batch& batch, std::span<const int64_t>) {
         nn::Pass pass = nn::Pass::evaluate();
         const data::Batch own = options.reducer->tokens_of(batch, pass);
-        const Prediction prediction = logits(own, pass);
+        const Prediction prediction = predict(own, pass);
         Metrics m = measure_batch(prediction.logits.value(), prediction.targets, batch);
         options.reducer->keep_share(m, batch);
         parts.push_back(m);

@@ -32,6 +32,11 @@ struct EvaluationOptions {
   const Reducer* reducer = &one_process();
 };
 
+/// The same logits, for evaluation without gradients: those of parts of a batch are computed at the same
+/// time, so that small batches occupy all threads, too. If there are several parts, logits are (R, C), for
+/// targets (R). A pass over parts of sequences is not divided.
+LogitsFn in_parts(LogitsFn logits);
+
 /// Calls body(batch, examples) for the examples that `options` select, or for the share of this process,
 /// in batches of examples of similar length; `examples` are their indices. Returns false if should_stop
 /// ended it. Throws ConfigError for a batch_size below 1.
@@ -48,7 +53,8 @@ bool for_each_segment(
     const std::function<bool(const data::Segment&, const EvaluationOptions&)>& part);
 
 /// Returns metrics over a dataset, in batches of examples of similar length, without gradients and
-/// not in training mode; empty if should_stop ended it. Throws ConfigError for a batch_size below 1.
+/// not in training mode; empty if should_stop ended it. Several threads call `logits`: see in_parts().
+/// Throws ConfigError for a batch_size below 1.
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
                                 const EvaluationOptions& options = {});
 

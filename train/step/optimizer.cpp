@@ -15,10 +15,14 @@ Optimizer::Optimizer(Parameters parameters) : parameters_(std::move(parameters))
                       ": expected a parameter that is dense in memory");
 }
 
-size_t Optimizer::add_moments(const std::string& prefix) {
+size_t Optimizer::add_moments(const std::string& prefix, const std::function<bool(size_t)>& has) {
   std::vector<Tensor> tensors;
   for (const auto& [name, parameter] : parameters_) {
     const Tensor& value = parameter.value();
+    if (has && !has(tensors.size())) {
+      tensors.emplace_back();
+      continue;
+    }
     tensors.push_back(Tensor::empty_ordered(value.shape(), value.dtype(), value.strides()));
     tensors.back().fill(0);
   }
@@ -69,7 +73,8 @@ void Optimizer::divide(std::unique_ptr<const Division> division) {
   check(!division_, "optimizer: its state has been divided already");
   division_ = std::move(division);
   for (auto& [prefix, tensors] : moments_)
-    for (size_t i = 0; i < tensors.size(); ++i) tensors[i] = division_->own(i, tensors[i]).clone();
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].defined()) tensors[i] = division_->own(i, tensors[i]).clone();
 }
 
 nn::StateDict Optimizer::state_dict() const {
@@ -78,6 +83,7 @@ nn::StateDict Optimizer::state_dict() const {
   if (leads) out["step"] = Tensor::from(std::vector<int64_t>{steps_}, {});
   for (const auto& [prefix, tensors] : moments_)
     for (size_t i = 0; i < tensors.size(); ++i) {
+      if (!tensors[i].defined()) continue;
       const auto& [name, parameter] = parameters_[i];
       Tensor all = tensors[i];
       if (division_) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -60,9 +61,10 @@ class Optimizer {
   void load_state_dict(const nn::StateDict& state);
 
  protected:
-  /// Adds one tensor of moving averages for each parameter, initially zero and saved as
-  /// "PREFIX.NAME". Returns an index for moment().
-  size_t add_moments(const std::string& prefix);
+  /// Adds one tensor of moving averages for each parameter, or for those that `has` says, initially
+  /// zero and saved as "PREFIX.NAME". Returns an index for moment().
+  size_t add_moments(const std::string& prefix,
+                     const std::function<bool(size_t parameter)>& has = nullptr);
   /// The moving averages of the elements of a Part.
   Tensor& moment(size_t which, size_t parameter) { return moments_[which].second[parameter]; }
 

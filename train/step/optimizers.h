@@ -1,4 +1,4 @@
-// Optimizers: SGD, Adam and AdamW.
+// Optimizers: SGD, Adam, AdamW and Muon.
 #pragma once
 
 #include <memory>
@@ -41,11 +41,27 @@ struct AdamOptions {
 /// average with them: 1 - beta below 9.5e-7 in f32, 1.8e-15 in f64.
 std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& options = {});
 
+struct MuonOptions {
+  double momentum = 0.95;
+  int iterations = 5;  // of Newton and Schulz
+  AdamOptions
+      others{};  // of parameters that are no matrices; weight_decay is that of matrices, too
+};
+
+/// Muon: steps of matrices are orthogonalised by a Newton-Schulz iteration (Jordan et al. 2024,
+/// https://kellerjordan.github.io/posts/muon), with Nesterov momentum, and multiplied by 0.2 sqrt(max(rows,
+/// columns)), so that they are as large as those of AdamW and one learning rate fits both (Liu et al. 2025,
+/// arXiv 2502.16982, eq. 4). AdamW updates what is no matrix, embeddings (named embeddings.…) and the output
+/// head (head.…). Throws ConfigError as make_adam(), and unless 0 <= momentum < 1. Its state cannot be
+/// divided.
+std::unique_ptr<Optimizer> make_muon(Parameters parameters, const MuonOptions& options = {});
+
 /// The options of the section [optimizer] other than those of the schedule.
 struct OptimizerOptions {
-  std::string type = "adamw";  // adamw | adam | sgd
+  std::string type = "adamw";  // adamw | adam | muon | sgd
   SgdOptions sgd{};            // with type sgd
-  AdamOptions adam{};          // with the other types
+  MuonOptions muon{};          // with type muon, except for `others`
+  AdamOptions adam{};          // with the other types, and of `others`
 
   void describe(OptionVisitor& v);
 };

@@ -50,7 +50,8 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   eval_batch_size = batch_size;
   v.integer("eval_batch_size", eval_batch_size, {1}, "examples per batch in evaluation",
             "batch_size");
-  v.integer("eval_batches", eval_batches, {0}, "validation batches per evaluation; 0: all");
+  v.integer("eval_batches", eval_batches, {0},
+            "validation batches per evaluation, of each segment of a mixture; 0: all");
   v.choice("best_metric", best_metric, {"loss", "accuracy"},
            "validation metric that selects the best checkpoint");
   v.integer("patience", patience, {0},

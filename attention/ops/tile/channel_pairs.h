@@ -3,7 +3,7 @@
 //
 //   A_ji = Σ_l x_il k_jl e^(C_il - C_jl),  j <= i,   C_i = g_1 + … + g_i
 //
-// All exponents are at most 0, and g = -inf is a factor of 0.
+// A factor e^(C_i - C_j) is at most 1, and g = -inf is a factor of 0.
 #pragma once
 
 #include "longhand/attention/ops/tile/scan_rule.h"
@@ -12,34 +12,40 @@ namespace longhand::attention::tile {
 
 /// Sets A_jj to 0: the weights of keys before a query.
 template <class T>
-void clear_diagonal(T* A, int64_t ld, int64_t count) {
-  for (int64_t j = 0; j < count; ++j) A[j * (ld + 1)] = 0;
+void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
+  for (int64_t row = 0; row < keys * count; ++row) A[row * ld + row / keys] = 0;
 }
 
 /// One decay a channel: e^(C_il - C_jl) is inside the sum over channels. A factor e^-C_j alone may
 /// overflow. Therefore a block is cut at the start of each step of 16 tokens: a query i in the step
 /// that begins at p and a key j before it have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … +
-/// g_(p-1)), both at most 1, and their sum over channels is a product of matrices. Pairs within a step
-/// have running products of the decays of tokens, and from cut to cut the keys are multiplied by the
-/// decay of the step between: there are three exponentials a token and channel. A state is multiplied
-/// by powers of sums, since the rounding error of a product of equal decays grows with their number.
-/// No differences of sums are computed.
+/// g_(p-1)), both at most 1, and their sum over channels is a product of matrices. From cut to cut the
+/// keys are multiplied by the decay of the step between. A key of the query's own step has the factor
+/// e^-(g_p + … + g_j), as long as no channel has decayed below `least` since the cut. Queries behind
+/// that, which is known from earlier tokens alone, have running products of decays for the keys of their
+/// step. Sums within a step are in double precision. A
+/// state is multiplied by powers of sums, since the rounding error of a product of equal decays grows
+/// with their number.
 template <class T>
 class ChannelPairs {
  public:
-  /// g is (B, N, H, m). Rows of A have `ld` numbers.
-  ChannelPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch)
+  /// g is (B, N, H, m). Rows of A have `ld` numbers; each token has this number of keys, rows one after the
+  /// other.
+  ChannelPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch, int64_t keys = 1)
       : g_(g),
         m_(m),
         ld_(ld),
+        of_token_(keys),
         decays_(scratch.take<T>(ld * m)),
         from_cut_(scratch.take<T>(ld * m)),
         to_cut_(scratch.take<T>(ld * m)),
+        inverse_(scratch.take<T>(ld * m)),
+        sums_(scratch.take<double>(m)),
         product_(scratch.take<T>(m)),
-        keys_(scratch.take<T>(ld * m)),
+        keys_(scratch.take<T>(keys * ld * m)),
         queries_(scratch.take<T>(step * m)),
         transposed_(scratch.take<T>(step * m)),
-        rows_(scratch.take<T>(step * m)),
+        rows_(scratch.take<T>(keys * step * m)),
         mask_(scratch.take<T>(ld * ld)) {}
 
   void start() {
@@ -49,22 +55,31 @@ class ChannelPairs {
   void use(int64_t b, int64_t h, int64_t first, int64_t count) {
     count_ = count, at_ = g_.at(b, first, h);
     simd([=, this] {
-      for (int64_t i = 0; i < count_; ++i)
-        for (int64_t l = 0; l < m_; ++l)
-          decays_[i * m_ + l] = Base<T>::power(log_e * at_[i * g_.token + l]);
       for (int64_t p = 0; p < count_; p += step) {
-        std::fill_n(product_, m_, T{0});
+        int64_t& near = near_[p / step] = 0;
+        std::fill_n(sums_, m_, 0.0);
+        for (int64_t i = p; i < end_of(p); ++i) {
+          add_decay(i);
+          int below = 0;
+#pragma GCC ivdep
+          for (int64_t l = 0; l < m_; ++l) {
+            const T factor = power(sums_[l]);
+            from_cut_[i * m_ + l] = factor;
+            inverse_[i * m_ + l] = 1 / factor;
+            below |= factor >= least ? 0 : 1;
+          }
+          if (!below && near == i - p) ++near;
+        }
+        std::fill_n(sums_, m_, 0.0);
+        for (int64_t j = end_of(p) - 1; j >= p; --j) {
+#pragma GCC ivdep
+          for (int64_t l = 0; l < m_; ++l) to_cut_[j * m_ + l] = power(sums_[l]);
+          add_decay(j);
+        }
+        if (p + near == end_of(p)) continue;
         for (int64_t i = p; i < end_of(p); ++i)
-          for (int64_t l = 0; l < m_; ++l) {
-            product_[l] += log_e * at_[i * g_.token + l];
-            from_cut_[i * m_ + l] = Base<T>::power(product_[l]);
-          }
-        std::fill_n(product_, m_, T{0});
-        for (int64_t j = end_of(p) - 1; j >= p; --j)
-          for (int64_t l = 0; l < m_; ++l) {
-            to_cut_[j * m_ + l] = Base<T>::power(product_[l]);
-            product_[l] += log_e * at_[j * g_.token + l];
-          }
+          for (int64_t l = 0; l < m_; ++l)
+            decays_[i * m_ + l] = Base<T>::power(log_e * at_[i * g_.token + l]);
       }
     });
   }
@@ -83,16 +98,19 @@ class ChannelPairs {
     simd([=, this] {
       std::fill_n(product_, m_, T{1});
       for (int64_t p = 0; p < count_; p += step) {
-        for (int64_t i = p; i < end_of(p); ++i) weigh(i, x, token, from_cut_, to + i * m_);
+        for (int64_t i = p; i < end_of(p); ++i)
+          weigh(x + i * token, from_cut_ + i * m_, to + i * m_);
         pass(p);
       }
     });
   }
+  /// Of keys.
   void to_last(const T* x, int64_t token, T* to) const {
     simd([=, this] {
       std::fill_n(product_, m_, T{1});
       for (int64_t p = (count_ - 1) / step * step; p >= 0; p -= step) {
-        for (int64_t j = p; j < end_of(p); ++j) weigh(j, x, token, to_cut_, to + j * m_);
+        for (int64_t row = of_token_ * p; row < of_token_ * end_of(p); ++row)
+          weigh(x + row * token, to_cut_ + row / of_token_ * m_, to + row * m_);
         pass(p);
       }
     });
@@ -120,56 +138,73 @@ class ChannelPairs {
   }
 
   void weights(const T* x, int64_t token, const T* k, int64_t key_token, bool strict, T* A) {
-    for (int64_t p = step; p < count_; p += step) {
+    for (int64_t p = 0; p < count_; p += step) {
       load_cut(p, x, token, k, key_token);
       const int64_t n = end_of(p) - p;
       pack_transposed(queries_, m_, n, step, m_, T{1}, transposed_);
-      kernels::gemm_tile<T>(p, n, m_, {keys_, m_, 1}, transposed_, step, A + p, ld_, false);
+      kernels::gemm_tile<T>(of_token_ * (p + near(p)), n, m_, {keys_, m_, 1}, transposed_, step,
+                            A + p, ld_, false);
     }
     simd([=, this] {
       for (int64_t i = 0; i < count_; ++i) {
         const int64_t p = i / step * step;
+        for (int64_t row = of_token_ * (i + 1); row < of_token_ * end_of(p); ++row)
+          A[row * ld_ + i] = 0;
+        if (i < p + near(p)) continue;
         std::copy_n(x + i * token, m_, product_);
         for (int64_t j = i; j >= p; --j) {
-          A[j * ld_ + i] = kernels::row_dot(product_, k + j * key_token, m_);
+          for (int64_t row = of_token_ * j; row < of_token_ * (j + 1); ++row)
+            A[row * ld_ + i] = kernels::row_dot(product_, k + row * key_token, m_);
           for (int64_t l = 0; l < m_; ++l) product_[l] *= decays_[j * m_ + l];
         }
-        for (int64_t j = i + 1; j < end_of(p); ++j) A[j * ld_ + i] = 0;
       }
     });
-    if (strict) clear_diagonal(A, ld_, count_);
+    if (strict) clear_diagonal(A, ld_, count_, of_token_);
   }
   const T* within() const { return mask_; }
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
                  T* dk) {
-    for (int64_t p = step; p < count_; p += step) {
-      const int64_t n = end_of(p) - p;
+    for (int64_t p = 0; p < count_; p += step) {
+      const int64_t n = near(p), others = end_of(p) - p - n;
       load_cut(p, x, token, k, key_token);
-      kernels::gemm_tile<T>(n, m_, p, {dA + p, 1, ld_}, keys_, m_, rows_, m_, false);
-      add_weighed(p, rows_, from_cut_, n, dx);
+      kernels::gemm_tile<T>(n, m_, of_token_ * (p + n), {dA + p, 1, ld_}, keys_, m_, rows_, m_,
+                            false);
+      kernels::gemm_tile<T>(others, m_, of_token_ * p, {dA + p + n, 1, ld_}, keys_, m_,
+                            rows_ + n * m_, m_, false);
+      add_weighed(p, n + others, 1, rows_, lift, from_cut_, dx);
     }
     // The gradients of keys relative to a cut, which are those relative to the cut after it times the
     // decay of the step between, and what the queries of that step add.
-    for (int64_t p = (count_ - 1) / step * step; p > 0; p -= step) {
-      const int64_t n = end_of(p) - p;
+    for (int64_t p = (count_ - 1) / step * step; p >= 0; p -= step) {
+      const int64_t n = near(p);
+      load_queries(p, x, token);
+      kernels::gemm_tile<T>(of_token_ * n, m_, n, {dA + of_token_ * p * ld_ + p, ld_, 1}, queries_,
+                            m_, rows_, m_, false);
+      add_weighed(p, n, of_token_, rows_, 1 / lift, inverse_, dk);
+      if (p == 0) break;
       const bool later = end_of(p) < count_;
       if (later) decay_rows(p, p, keys_);
-      load_queries(p, x, token);
-      kernels::gemm_tile<T>(p, m_, n, {dA + p, ld_, 1}, queries_, m_, keys_, m_, later);
-      add_weighed(p - step, keys_ + (p - step) * m_, to_cut_, step, dk);
+      kernels::gemm_tile<T>(of_token_ * p, m_, end_of(p) - p, {dA + p, ld_, 1}, queries_, m_, keys_,
+                            m_, later);
+      add_weighed(p - step, step, of_token_, keys_ + of_token_ * (p - step) * m_, 1 / lift, to_cut_,
+                  dk);
     }
     simd([=, this] {
       for (int64_t i = 0; i < count_; ++i) {
+        if (i < i / step * step + near(i)) continue;
         std::fill_n(product_, m_, T{1});
         for (int64_t j = i; j >= i / step * step; --j) {
-          const T *const key = k + j * key_token, *const query = x + i * token;
-          const T d = dA[j * ld_ + i];
+          const T* const query = x + i * token;
+          for (int64_t row = of_token_ * j; row < of_token_ * (j + 1); ++row) {
+            const T* const key = k + row * key_token;
+            const T d = dA[row * ld_ + i];
 #pragma GCC ivdep
-          for (int64_t l = 0; l < m_; ++l) {
-            dx[i * m_ + l] += d * product_[l] * key[l];
-            dk[j * m_ + l] += d * product_[l] * query[l];
-            product_[l] *= decays_[j * m_ + l];
+            for (int64_t l = 0; l < m_; ++l) {
+              dx[i * m_ + l] += d * product_[l] * key[l];
+              dk[row * m_ + l] += d * product_[l] * query[l];
+            }
           }
+          for (int64_t l = 0; l < m_; ++l) product_[l] *= decays_[j * m_ + l];
         }
       }
     });
@@ -191,58 +226,86 @@ class ChannelPairs {
 
  private:
   static constexpr T log_e = static_cast<T>(Base<T>::log_e);
+  // Products with queries have factors of lift or less, and keys those of at most 1 / (lift least): both are
+  // far from the largest and the least number.
+  static constexpr T least = static_cast<T>(0x1p-100), lift = static_cast<T>(0x1p40);
 
   int64_t end_of(int64_t p) const { return std::min(p + step, count_); }
 
-  // For use inside simd(): to = product powers_i x_i
-  void weigh(int64_t i, const T* x, int64_t token, const T* powers, T* to) const {
+  // The tokens of the step of token i up to which no channel has decayed below `least`.
+  int64_t near(int64_t i) const { return near_[i / step]; }
+  // For use inside simd(): the power of a sum of decays, as exact as that of a small one.
+  static T power(double sum) {
+    const double x = std::max(sum, -2000.0), whole = (x + 0x1.8p52) - 0x1.8p52;
+    return Base<T>::power(static_cast<T>(x - whole)) * Base<T>::power(static_cast<T>(whole));
+  }
+  // For use inside simd(): sums += the decay of token i
+  void add_decay(int64_t i) const {
+    for (int64_t l = 0; l < m_; ++l)
+      sums_[l] += Base<T>::log_e * static_cast<double>(at_[i * g_.token + l]);
+  }
+  // For use inside simd(): to = product powers x
+  void weigh(const T* x, const T* powers, T* to) const {
 #pragma GCC ivdep
-    for (int64_t l = 0; l < m_; ++l) to[l] = product_[l] * powers[i * m_ + l] * x[i * token + l];
+    for (int64_t l = 0; l < m_; ++l) to[l] = product_[l] * powers[l] * x[l];
   }
   // product *= the decay of the step that begins at p
   void pass(int64_t p) const {
     for (int64_t l = 0; l < m_; ++l) product_[l] *= from_cut_[(end_of(p) - 1) * m_ + l];
   }
 
-  // The first n rows, times the decay of the step that begins at p.
+  // The keys of the first n tokens, times the decay of the step that begins at p.
   void decay_rows(int64_t p, int64_t n, T* rows) const {
     simd([=, this, whole = from_cut_ + (end_of(p) - 1) * m_] {
-      for (int64_t j = 0; j < n; ++j)
-        for (int64_t l = 0; l < m_; ++l) rows[j * m_ + l] *= whole[l];
+      for (int64_t row = 0; row < of_token_ * n; ++row)
+        for (int64_t l = 0; l < m_; ++l) rows[row * m_ + l] *= whole[l];
     });
   }
-  // The queries of the step after a cut, multiplied by their powers.
+  // The queries of the step after a cut, multiplied by their powers and by `lift`.
   void load_queries(int64_t p, const T* x, int64_t token) const {
     simd([=, this] {
       for (int64_t i = p; i < end_of(p); ++i)
         for (int64_t l = 0; l < m_; ++l)
-          queries_[(i - p) * m_ + l] = from_cut_[i * m_ + l] * x[i * token + l];
+          queries_[(i - p) * m_ + l] = lift * from_cut_[i * m_ + l] * x[i * token + l];
     });
   }
-  // Both the queries and the keys before the cut, for cuts in order.
+  // Both the queries and their keys, before the cut and near it, divided by `lift`, for cuts in order.
   void load_cut(int64_t p, const T* x, int64_t token, const T* k, int64_t key_token) const {
     load_queries(p, x, token);
     if (p > step) decay_rows(p - step, p - step, keys_);
     simd([=, this] {
-      for (int64_t j = p - step; j < p; ++j)
-        for (int64_t l = 0; l < m_; ++l)
-          keys_[j * m_ + l] = to_cut_[j * m_ + l] * k[j * key_token + l];
+      const auto put = [&](int64_t first, int64_t n, const T* powers) {
+        for (int64_t row = of_token_ * first; row < of_token_ * (first + n); ++row)
+#pragma GCC ivdep
+          for (int64_t l = 0; l < m_; ++l)
+            keys_[row * m_ + l] =
+                1 / lift * powers[row / of_token_ * m_ + l] * k[row * key_token + l];
+      };
+      if (p > 0) put(p - step, step, to_cut_);
+      put(p, near(p), inverse_);
     });
   }
-  // The n tokens from p on: to_i += powers_i row_(i-p)
-  void add_weighed(int64_t p, const T* rows, const T* powers, int64_t n, T* to) const {
-    simd([=, this, powers_of_p = powers + p * m_, to_p = to + p * m_] {
-      for (int64_t i = 0; i < n * m_; ++i) to_p[i] += powers_of_p[i] * rows[i];
+  // The n tokens from p on, each with `each` rows: to_i += factor powers_i row_(i-p)
+  void add_weighed(int64_t p, int64_t n, int64_t each, const T* rows, T factor, const T* powers,
+                   T* to) const {
+    simd([=, this] {
+      for (int64_t row = 0; row < each * n; ++row)
+#pragma GCC ivdep
+        for (int64_t l = 0; l < m_; ++l)
+          to[(each * p + row) * m_ + l] +=
+              factor * powers[(p + row / each) * m_ + l] * rows[row * m_ + l];
     });
   }
 
   const Heads<const T> g_;
-  const int64_t m_, ld_;
-  // e^g of each token; its product from the cut before a token up to it, and after it up to the next cut.
-  T *const decays_, *const from_cut_, *const to_cut_;
+  const int64_t m_, ld_, of_token_;  // of_token: keys
+  // e^g of each token of a step that has queries behind the near ones; its product from the cut before a token
+  // up to it, and after it up to the next cut; the inverse of the former.
+  T *const decays_, *const from_cut_, *const to_cut_, *const inverse_;
+  double* const sums_;
   T *const product_, *const keys_, *const queries_, *const transposed_, *const rows_, *const mask_;
   const T* at_ = nullptr;
-  int64_t count_ = 0;
+  int64_t count_ = 0, near_[max_scan_block / step] = {};
 };
 
 }  // namespace longhand::attention::tile

@@ -18,6 +18,11 @@
 //
 // by backward substitution; q with dout_i and -r with d_i then get their gradients in the same way,
 // through A, S and S'.
+//
+// If the values have keys u of their own, v_i is no part of e_i. A token then has two keys, k_i and u_i with w_i
+// and v_i for values, and the sums over j go through both in turn: the two sums apart are large where much
+// of what is written is removed again. The gradients of values have the formula of y, and dv_i is that of the
+// second.
 #pragma once
 
 #include <vector>
@@ -62,30 +67,35 @@ class DeltaBlocks {
         v_(x.v),
         r_(x.read.defined() ? x.read : x.k),
         own_read_(x.read.defined()),
+        of_token_(x.write.defined() ? 2 : 1),
         m_(rule.m),
         E_(rule.E),
         ld_(whole_lanes(rule.tokens)),
-        pairs_(x.log_decay, rule.m, ld_, scratch),
+        pairs_(x.log_decay, rule.m, ld_, scratch, of_token_),
         reads_(scratch.take<T>(ld_ * m_)),
-        weighed_(scratch.take<T>(ld_ * m_)),
+        weighed_(scratch.take<T>(of_token_ * ld_ * m_)),
         beta_(scratch.take<T>(ld_)),
-        A_(scratch.take<T>(ld_ * ld_)),
+        A_(scratch.take<T>(of_token_ * ld_ * ld_)),
         wide_(scratch.take<double>(m_ * E_)),
         factors_(scratch.take<double>(m_)) {
     if (x.beta.defined()) betas_.emplace(x.beta);
+    if (x.write.defined()) {
+      u_.emplace(x.write);
+      both_ = scratch.take<T>(2 * ld_ * m_);
+    }
     for (int64_t i = 0; i < slots; ++i)
-      solutions_.push_back(
-          {scratch.take<T>(ld_ * ld_), scratch.take<T>(ld_ * E_), scratch.take<T>(ld_ * E_)});
+      solutions_.push_back({scratch.take<T>(of_token_ * ld_ * ld_), scratch.take<T>(ld_ * E_),
+                            scratch.take<T>(of_token_ * ld_ * E_)});
     if (!gradients) return;
     zeros_ = scratch.take<T>(ld_);
-    dA_ = scratch.take<T>(ld_ * ld_);
-    y_ = scratch.take<T>(ld_ * E_);
+    dA_ = scratch.take<T>(of_token_ * ld_ * ld_);
+    y_ = scratch.take<T>(of_token_ * ld_ * E_);
     d_ = scratch.take<T>(ld_ * E_);
     rows_transposed_ = scratch.take<T>(ld_ * E_);
     state_transposed_ = scratch.take<T>(m_ * E_);
     dq_ = scratch.take<T>(ld_ * m_);
     dr_ = scratch.take<T>(ld_ * m_);
-    dk_ = scratch.take<T>(ld_ * m_);
+    dk_ = scratch.take<T>(of_token_ * ld_ * m_);
     end_ = scratch.take<double>(m_);
   }
 
@@ -109,13 +119,24 @@ class DeltaBlocks {
       for (int64_t i = 0; i < count_; ++i)
         for (int64_t l = 0; l < m_; ++l) reads_[i * m_ + l] = -r[i * r_.token + l];
     });
+    keys_ = k_.at(b_, first_, h_), key_token_ = k_.token;
+    if (!u_) return;
+    copy_rows(keys_, key_token_, m_, both_, 2 * m_);
+    copy_rows(u_->at(b_, first_, h_), u_->token, m_, both_ + m_, 2 * m_);
+    keys_ = both_, key_token_ = m_;
   }
 
   /// Computes w and e of the selected block from the state before it; null: there is none.
   void solve(int64_t slot, const T* S) {
     const Solution& x = solutions_[slot];
-    pairs_.weights(reads_, m_, keys(), k_.token, true, x.A);
-    put_rows_of(v_.at(b_, first_, h_), v_.token, x.e);
+    pairs_.weights(reads_, m_, keys_, key_token_, true, x.A);
+    const T* const v = v_.at(b_, first_, h_);
+    if (u_) {
+      copy_rows(v, v_.token, E_, x.w + E_, 2 * E_);
+      std::fill_n(x.e, count_ * E_, T{0});
+    } else {
+      copy_rows(v, v_.token, E_, x.e, E_);
+    }
     if (S) {
       pairs_.from_before(reads_, m_, weighed_);
       kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, x.e, E_, true);
@@ -123,17 +144,18 @@ class DeltaBlocks {
     for (int64_t p = 0; p < count_; p += step) {
       const int64_t end = std::min(p + step, count_);
       if (p > 0)
-        kernels::gemm_tile<T>(end - p, E_, p, {x.A + p, 1, ld_}, x.w, E_, x.e + p * E_, E_, true);
+        kernels::gemm_tile<T>(end - p, E_, of_token_ * p, {x.A + p, 1, ld_}, x.w, E_, x.e + p * E_,
+                              E_, true);
       simd([=, this, E = E_] {
         for (int64_t i = p; i < end; ++i) {
           T* const e = x.e + i * E;
-          for (int64_t j = p; j < i; ++j) {
-            const T a = x.A[j * ld_ + i];
-            const T* const w = x.w + j * E;
+          for (int64_t row = of_token_ * p; row < of_token_ * i; ++row) {
+            const T a = x.A[row * ld_ + i];
+            const T* const w = x.w + row * E;
 #pragma GCC ivdep
             for (int64_t c = 0; c < E; ++c) e[c] += a * w[c];
           }
-          for (int64_t c = 0; c < E; ++c) x.w[i * E + c] = beta_[i] * e[c];
+          for (int64_t c = 0; c < E; ++c) x.w[of_token_ * i * E + c] = beta_[i] * e[c];
         }
       });
     }
@@ -141,12 +163,12 @@ class DeltaBlocks {
 
   /// Writes the results of the selected block to rows that are `token` apart.
   void attend(int64_t slot, const T* S, T* to, int64_t token) {
-    pairs_.weights(queries(), q_.token, keys(), k_.token, false, A_);
+    pairs_.weights(queries(), q_.token, keys_, key_token_, false, A_);
     if (S) {
       pairs_.from_before(queries(), q_.token, weighed_);
       kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, to, token, false);
     }
-    sum_earlier(A_, ld_, solutions_[slot].w, E_, count_, E_, to, token, S != nullptr);
+    sum_earlier(A_, ld_, solutions_[slot].w, E_, count_, E_, to, token, S != nullptr, of_token_);
   }
 
   /// Sets the state that advance() starts from.
@@ -154,8 +176,9 @@ class DeltaBlocks {
   /// Writes the state after the selected block. Between blocks the state is in double precision, since
   /// it is the sum of all blocks, and their decays are multiplied.
   void advance(int64_t slot, T* S) {
-    pairs_.to_last(keys(), k_.token, weighed_);
-    kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, solutions_[slot].w, E_, S, E_, false);
+    pairs_.to_last(keys_, key_token_, weighed_);
+    kernels::gemm_tile<T>(m_, E_, of_token_ * count_, {weighed_, 1, m_}, solutions_[slot].w, E_, S,
+                          E_, false);
     pairs_.whole(factors_);
     simd([=, this, E = E_] {
       for (int64_t l = 0; l < m_; ++l)
@@ -172,24 +195,30 @@ class DeltaBlocks {
   void gradients(int64_t slot, const Heads<const T>& dout, const T* S, T* R, bool later,
                  DeltaGradients& to) {
     const Solution& x = solutions_[slot];
-    const T *const q = queries(), *const k = keys(), *const dn = dout.at(b_, first_, h_);
-    pairs_.weights(q, q_.token, k, k_.token, false, A_);
+    const T *const q = queries(), *const dn = dout.at(b_, first_, h_);
+    const int64_t keys = of_token_ * count_;
+    pairs_.weights(q, q_.token, keys_, key_token_, false, A_);
     if (later) {
-      pairs_.to_last(k, k_.token, weighed_);
-      kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, R, E_, y_, E_, false);
+      pairs_.to_last(keys_, key_token_, weighed_);
+      kernels::gemm_tile<T>(keys, E_, m_, {weighed_, m_, 1}, R, E_, y_, E_, false);
     }
-    sum_later(A_, ld_, dn, dout.token, count_, E_, y_, E_, later);
+    sum_later(A_, ld_, dn, dout.token, count_, E_, y_, E_, later, of_token_);
     solve_backward(x);
-    if (to.v.to.defined()) put(d_, E_, T{1}, to.v);
+    if (to.v.to.defined()) {
+      if (u_)
+        put(y_ + E_, 2 * E_, E_, T{1}, to.v);
+      else
+        put(d_, E_, E_, T{1}, to.v);
+    }
     if (to.beta.to.defined()) beta_gradients(x, to.beta);
 
     // Through S and S'.
     if (later) {
       kernels::transpose_into(m_, E_, R, E_, T{1}, state_transposed_, m_, false);
-      kernels::gemm_tile<T>(count_, m_, E_, {x.w, E_, 1}, state_transposed_, m_, dk_, m_, false);
+      kernels::gemm_tile<T>(keys, m_, E_, {x.w, E_, 1}, state_transposed_, m_, dk_, m_, false);
       pairs_.to_last(dk_, m_, dk_);
     } else {
-      std::fill_n(dk_, count_ * m_, T{0});
+      std::fill_n(dk_, keys * m_, T{0});
     }
     if (to.log_decay.to.defined()) end_decay(S, R);
     if (S) {
@@ -211,59 +240,66 @@ class DeltaBlocks {
 
     // Through pairs.
     pair_gradients(x.w, dn, dout.token, false);
-    pairs_.gradients(dA_, q, q_.token, k, k_.token, dq_, dk_);
+    pairs_.gradients(dA_, q, q_.token, keys_, key_token_, dq_, dk_);
     pair_gradients(x.w, d_, E_, true);
-    pairs_.gradients(dA_, reads_, m_, k, k_.token, dr_, dk_);
+    pairs_.gradients(dA_, reads_, m_, keys_, key_token_, dr_, dk_);
     if (to.log_decay.to.defined()) {
-      simd([=, this, token = q_.token, key_token = k_.token] {
-        for (int64_t i = 0; i < count_; ++i)
-          for (int64_t l = 0; l < m_; ++l) {
-            const int64_t at = i * m_ + l;
-            weighed_[at] =
-                q[i * token + l] * dq_[at] + reads_[at] * dr_[at] - k[i * key_token + l] * dk_[at];
-          }
+      simd([=, this, token = q_.token] {
+        for (int64_t i = 0; i < count_; ++i) {
+          T* const change = weighed_ + i * m_;
+          for (int64_t l = 0; l < m_; ++l)
+            change[l] = q[i * token + l] * dq_[i * m_ + l] + reads_[i * m_ + l] * dr_[i * m_ + l];
+          for (int64_t row = of_token_ * i; row < of_token_ * (i + 1); ++row)
+#pragma GCC ivdep
+            for (int64_t l = 0; l < m_; ++l)
+              change[l] -= keys_[row * key_token_ + l] * dk_[row * m_ + l];
+        }
       });
       pairs_.decay_gradients(end_, weighed_, b_, h_, first_, to.log_decay);
     }
-    if (to.q.to.defined()) put(dq_, m_, T{1}, to.q);
+    if (to.q.to.defined()) put(dq_, m_, m_, T{1}, to.q);
     if (own_read_) {
-      if (to.read.to.defined()) put(dr_, m_, T{-1}, to.read);
+      if (to.read.to.defined()) put(dr_, m_, m_, T{-1}, to.read);
     } else {
       simd([=, this] {
-        for (int64_t i = 0; i < count_ * m_; ++i) dk_[i] -= dr_[i];
+        for (int64_t i = 0; i < count_; ++i)
+          for (int64_t l = 0; l < m_; ++l) dk_[of_token_ * i * m_ + l] -= dr_[i * m_ + l];
       });
     }
-    if (to.k.to.defined()) put(dk_, m_, T{1}, to.k);
+    if (to.k.to.defined()) put(dk_, of_token_ * m_, m_, T{1}, to.k);
+    if (to.write.to.defined()) put(dk_ + m_, of_token_ * m_, m_, T{1}, to.write);
   }
 
  private:
   struct Solution {
-    T *A, *e, *w;  // A^r; e and w, (tokens, E)
+    T *A, *e, *w;  // A^r; e (tokens, E); w (keys, E), with v if values have keys of their own
   };
 
   const T* queries() const { return q_.at(b_, first_, h_); }
-  const T* keys() const { return k_.at(b_, first_, h_); }
 
-  void put_rows_of(const T* rows, int64_t token, T* to) const {
-    for (int64_t i = 0; i < count_; ++i) std::copy_n(rows + i * token, E_, to + i * E_);
+  void copy_rows(const T* rows, int64_t token, int64_t n, T* to, int64_t to_token) const {
+    for (int64_t i = 0; i < count_; ++i) std::copy_n(rows + i * token, n, to + i * to_token);
   }
   // d and y, from the first two terms of y.
   void solve_backward(const Solution& x) {
     for (int64_t p = (count_ - 1) / step * step; p >= 0; p -= step) {
       const int64_t end = std::min(p + step, count_);
       if (end < count_)
-        kernels::gemm_tile<T>(end - p, E_, count_ - end, {x.A + p * ld_ + end, ld_, 1},
-                              d_ + end * E_, E_, y_ + p * E_, E_, true);
+        kernels::gemm_tile<T>(of_token_ * (end - p), E_, count_ - end,
+                              {x.A + of_token_ * p * ld_ + end, ld_, 1}, d_ + end * E_, E_,
+                              y_ + of_token_ * p * E_, E_, true);
       simd([=, this, E = E_] {
         for (int64_t j = end - 1; j >= p; --j) {
-          T* const y = y_ + j * E;
-          for (int64_t i = j + 1; i < end; ++i) {
-            const T a = x.A[j * ld_ + i];
-            const T* const d = d_ + i * E;
+          for (int64_t row = of_token_ * j; row < of_token_ * (j + 1); ++row) {
+            T* const y = y_ + row * E;
+            for (int64_t i = j + 1; i < end; ++i) {
+              const T a = x.A[row * ld_ + i];
+              const T* const d = d_ + i * E;
 #pragma GCC ivdep
-            for (int64_t c = 0; c < E; ++c) y[c] += a * d[c];
+              for (int64_t c = 0; c < E; ++c) y[c] += a * d[c];
+            }
           }
-          for (int64_t c = 0; c < E; ++c) d_[j * E + c] = beta_[j] * y[c];
+          for (int64_t c = 0; c < E; ++c) d_[j * E + c] = beta_[j] * y_[of_token_ * j * E + c];
         }
       });
     }
@@ -272,45 +308,45 @@ class DeltaBlocks {
     const Heads<T> to(dbeta.to);
     simd([=, this, p = to.at(b_, first_, h_), token = to.token, add = dbeta.beta != 0] {
       for (int64_t i = 0; i < count_; ++i) {
-        const T sum = kernels::row_dot(y_ + i * E_, x.e + i * E_, E_);
+        const T sum = kernels::row_dot(y_ + of_token_ * i * E_, x.e + i * E_, E_);
         p[i * token] = sum + (add ? p[i * token] : T{0});
       }
     });
   }
-  // dA_ji = w_j·row_i, times the decays that A has for all channels.
+  // dA_ji = w_j·row_i of every key, times the decays that A has for all channels.
   void pair_gradients(const T* w, const T* rows, int64_t token, bool strict) {
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(rows, token, count_, lanes, E_, T{1}, rows_transposed_);
     pair_weights<T>(count_, lanes, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs_.within(), dA_,
-                    ld_);
-    if (strict) clear_diagonal(dA_, ld_, count_);
+                    ld_, of_token_);
+    if (strict) clear_diagonal(dA_, ld_, count_, of_token_);
   }
   // The gradient of C_n, from that of keys through the state: ⟨S', R⟩ for each channel.
   void end_decay(const T* S, const T* R) {
-    simd([=, this, k = keys(), token = k_.token] {
+    simd([=, this] {
       for (int64_t l = 0; l < m_; ++l)
         end_[l] =
             S ? static_cast<double>(pairs_.whole(l) * kernels::row_dot(S + l * E_, R + l * E_, E_))
               : 0;
-      for (int64_t j = 0; j < count_; ++j)
+      for (int64_t row = 0; row < of_token_ * count_; ++row)
         for (int64_t l = 0; l < m_; ++l)
-          end_[l] += static_cast<double>(k[j * token + l] * dk_[j * m_ + l]);
+          end_[l] += static_cast<double>(keys_[row * key_token_ + l] * dk_[row * m_ + l]);
     });
   }
-  void put(const T* rows, int64_t n, T factor, Gradient& dx) const {
+  void put(const T* rows, int64_t row, int64_t n, T factor, Gradient& dx) const {
     const Heads<T> to(dx.to);
     simd([=, this, p = to.at(b_, first_, h_), token = to.token, add = dx.beta != 0] {
       for (int64_t i = 0; i < count_; ++i)
         for (int64_t l = 0; l < n; ++l)
-          p[i * token + l] = factor * rows[i * n + l] + (add ? p[i * token + l] : T{0});
+          p[i * token + l] = factor * rows[i * row + l] + (add ? p[i * token + l] : T{0});
     });
   }
 
   const DeltaRule& rule_;
   const Heads<const T> q_, k_, v_, r_;
-  std::optional<Heads<const T>> betas_;
+  std::optional<Heads<const T>> betas_, u_;
   const bool own_read_;
-  const int64_t m_, E_, ld_;  // ld: the row length of A
+  const int64_t of_token_, m_, E_, ld_;  // of_token: keys; ld: the row length of A
   Pairs pairs_;
   T *const reads_, *const weighed_, *const beta_, *const A_;  // reads: -r
   double *const wide_, *const factors_;                       // the state (m, E), e^C_n (m)
@@ -318,7 +354,9 @@ class DeltaBlocks {
   T *zeros_ = nullptr, *dA_ = nullptr, *y_ = nullptr, *d_ = nullptr, *rows_transposed_ = nullptr,
     *state_transposed_ = nullptr, *dq_ = nullptr, *dr_ = nullptr, *dk_ = nullptr;
   double* end_ = nullptr;
-  int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0;
+  T* both_ = nullptr;        // k and u in turn
+  const T* keys_ = nullptr;  // all keys of the block, rows that are key_token apart
+  int64_t key_token_ = 0, b_ = 0, h_ = 0, first_ = 0, count_ = 0;
 };
 
 }  // namespace longhand::attention::tile

@@ -1,4 +1,4 @@
-// Features of queries and keys, computed tile by tile in cache and never stored.
+// Features of queries and keys, computed tile by tile in cache.
 #pragma once
 
 #include <algorithm>
@@ -67,25 +67,33 @@ void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Joined j
   }
 }
 
-/// top_i = max(top_i, max_l value(l, i)) for n rows, for use inside simd().
+/// top_i = max(top_i, max_l value(l, i)) over n rows l for `width` lanes i from `first` on; for use inside
+/// simd(). Four vectors of maxima, of different lanes or rows, since each waits for the one before it.
+template <int64_t width, class T, class Value>
+void raise_stretch(int64_t n, int64_t first, T* top, Value value) {
+  constexpr int64_t chains = 4 * lane_multiple / width;
+  const auto larger = [](T a, T b) { return a < b ? b : a; };
+  T most[chains * width];
+  for (int64_t r = 0; r < chains; ++r) std::copy_n(top + first, width, most + r * width);
+  for (int64_t l = 0; l < n; l += chains)
+    for (int64_t r = 0; r < chains; ++r) {
+      const int64_t row = std::min(l + r, n - 1);
+      for (int64_t i = 0; i < width; ++i)
+        most[r * width + i] = larger(most[r * width + i], value(row, first + i));
+    }
+  for (int64_t r = 0; r < chains; ++r)
+    for (int64_t i = 0; i < width; ++i)
+      top[first + i] = larger(top[first + i], most[r * width + i]);
+}
+
+/// The same for all lanes: as long stretches of rows as possible, which are in cache lines that follow
+/// each other.
 template <class T, class Value>
 void raise_lanes(int64_t n, int64_t lanes, T* top, Value value) {
-  const auto larger = [](T a, T b) { return a < b ? b : a; };
-  for (int64_t first = 0; first < lanes; first += lane_multiple) {
-    // Four chains, since each maximum waits for the one before it.
-    T most[4 * lane_multiple];
-    for (int64_t r = 0; r < 4; ++r)
-      std::copy_n(top + first, lane_multiple, most + r * lane_multiple);
-    for (int64_t l = 0; l < n; l += 4)
-      for (int64_t r = 0; r < 4; ++r) {
-        const int64_t row = std::min(l + r, n - 1);
-        for (int64_t i = 0; i < lane_multiple; ++i)
-          most[r * lane_multiple + i] = larger(most[r * lane_multiple + i], value(row, first + i));
-      }
-    for (int64_t i = 0; i < lane_multiple; ++i)
-      top[first + i] = larger(larger(most[i], most[lane_multiple + i]),
-                              larger(most[2 * lane_multiple + i], most[3 * lane_multiple + i]));
-  }
+  constexpr int64_t most = 4 * lane_multiple;
+  int64_t first = 0;
+  for (; first + most <= lanes; first += most) raise_stretch<most>(n, first, top, value);
+  for (; first < lanes; first += lane_multiple) raise_stretch<lane_multiple>(n, first, top, value);
 }
 
 /// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li; for use inside simd().
@@ -108,7 +116,7 @@ class FeatureTile {
   FeatureTile(const FeatureRule& rule, int64_t features, Scratch& scratch, int64_t tokens = block)
       : rule_(rule),
         x_(scratch.take<T>(rule.D * tokens)),
-        f_(scratch.take<T>((rule.phases ? 2 : 1) * features * tokens)),
+        own_(scratch.take<T>((rule.phases ? 2 : 1) * features * tokens)),
         shift_(scratch.take<T>(tokens)),
         gradients_(scratch.take<T>(tokens)) {}
 
@@ -117,17 +125,20 @@ class FeatureTile {
   T* features() { return f_; }
 
   /// Sets the tokens, keys or queries; `norms`: half_norm |x|² is subtracted. Lanes beyond `count` have
-  /// features of 0, or projections of 0 with a shift of -inf.
+  /// features of 0, or projections of 0 with a shift of -inf. `memory`: of the features, if not that of
+  /// the tile; `done`: all of them have been computed there.
   void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
-             bool norms) {
+             bool norms, T* memory = nullptr, bool done = false) {
     const FeatureRule& z = rule_;
     h_ = h, count_ = count, lanes_ = whole_lanes(count), from_ = x.at(b, first, h),
     token_ = x.token;
     halved_ = norms && z.projection && z.half_norm != 0;
+    f_ = memory ? memory : own_;
     for (int64_t i = 0; i < lanes_; ++i) shift_[i] = i < count ? T{0} : -infinity<T>;
     if (!z.projection) return;
-    pack_transposed(from_, token_, count, lanes_, z.D, factor(), x_);
     std::fill_n(gradients_, lanes_, T{0});
+    if (done) return select(0, z.m);
+    pack_transposed(from_, token_, count, lanes_, z.D, factor(), x_);
     if (!halved_) return;
     // x holds factor() k, and the shift is an exponent of Base.
     const T a = static_cast<T>(z.half_norm * Base<T>::log_e) / (factor() * factor());
@@ -143,7 +154,7 @@ class FeatureTile {
   /// waves of keys without their factor.
   void compute(int64_t l, int64_t n) {
     const FeatureRule& z = rule_;
-    l_ = l, n_ = n, rows_ = z.pairs() ? n / 2 : n;
+    select(l, n);
     if (z.projection)
       kernels::gemm_tile<T>(rows_, lanes_, z.D, {W(), z.D, 1}, x_, lanes_, f_, lanes_, false);
     else
@@ -265,6 +276,7 @@ class FeatureTile {
   }
 
  private:
+  void select(int64_t l, int64_t n) { l_ = l, n_ = n, rows_ = rule_.pairs() ? n / 2 : n; }
   // Replaces projections t by cos t, and the rows behind them by sin t.
   void compute_waves() {
     const T* const b = rule_.phases ? rule_.phases.template data<T>() + first_row() : nullptr;
@@ -320,8 +332,9 @@ class FeatureTile {
   const T* W() const { return rule_.projection.data<T>() + first_row() * rule_.D; }
 
   const FeatureRule& rule_;
-  T *const x_, *const f_, *const shift_,
-                              *const gradients_;  // Σ_l of the gradients of features so far
+  T *const x_, *const own_, *const shift_,
+                                *const gradients_;  // Σ_l of the gradients of features so far
+  T* f_ = nullptr;
   const T* from_ = nullptr;
   int64_t token_ = 0, h_ = 0, count_ = 0, lanes_ = 0, l_ = 0, n_ = 0,
           rows_ = 0;     // rows of W for the current features

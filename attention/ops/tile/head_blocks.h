@@ -137,6 +137,11 @@ class HeadBlocks {
     dG_ = scratch.take<T>(ld_);
   }
 
+  /// Numbers that a block keeps for the gradients: the features, if they are expensive.
+  static int64_t kept_size(const ScanRule& rule) {
+    return rule.features.projection.defined() ? 2 * rule.features.m * rule.lanes() : 0;
+  }
+
   void start(int64_t b, int64_t h) {
     b_ = b, h_ = h;
     scale_ = x_.scales<T>(rule_, b * rule_.H + h);
@@ -149,7 +154,8 @@ class HeadBlocks {
   void load_keys(int slot, int64_t block_, T before, bool find_scale) {
     FeatureTile<T>& f = keys_[slot];
     const int64_t first = rule_.first(block_), count = rule_.count(block_);
-    f.start(k_, b_, h_, first, count, true);
+    f.start(k_, b_, h_, first, count, true, kept_features(block_, 0), x_.has_kept);
+    if (x_.has_kept) return use(block_, before);
     f.compute(0, rule_.features.m);
     if (rule_.features.exponentials && find_scale) {
       f.largest(top_);
@@ -176,7 +182,9 @@ class HeadBlocks {
     decay_.set(steps_, count);
   }
   void load_queries(int64_t block_) {
-    queries_.start(q_, b_, h_, rule_.first(block_), rule_.count(block_), rule_.query_norm);
+    queries_.start(q_, b_, h_, rule_.first(block_), rule_.count(block_), rule_.query_norm,
+                   kept_features(block_, 1), x_.has_kept);
+    if (x_.has_kept) return;
     queries_.compute(0, rule_.features.m);
     if (!rule_.features.exponentials) return;
     queries_.largest(top_);
@@ -278,6 +286,14 @@ class HeadBlocks {
   }
 
  private:
+  // Columns of a product with zeros below a diagonal: two vectors, where `step` is one.
+  static constexpr int64_t wide_step = 2 * step;
+
+  // Of keys, 0, or of queries, 1.
+  T* kept_features(int64_t block_, int64_t which) {
+    T* const kept = x_.kept_of<T>(b_ * rule_.H + h_, block_);
+    return kept ? kept + which * rule_.features.m * ld_ : nullptr;
+  }
   double log_decay(int64_t i) const {
     if (!rule_.decays) return 0;
     const Tensor& g = x_.log_decay;
@@ -340,8 +356,8 @@ class HeadBlocks {
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     const T *const pg = queries_.features(), *const to_last = decay_.to_last();
     pack_transposed(dA_, ld_, count, lanes, count, T{1}, dA_transposed_);
-    for (int64_t j = 0; j < count; j += step)
-      kernels::gemm_tile<T>(m, step, count - j, {pg + j, lanes, 1},
+    for (int64_t j = 0; j < count; j += wide_step)
+      kernels::gemm_tile<T>(m, std::min(wide_step, lanes - j), count - j, {pg + j, lanes, 1},
                             dA_transposed_ + j * (lanes + 1), lanes, df_ + j, lanes, false);
     if (R) {
       pack_transposed(values, v_.token, count, lanes, E, T{1}, v_transposed_);
@@ -355,9 +371,9 @@ class HeadBlocks {
   // Uses δ of load_dout().
   void query_gradients(FeatureTile<T>& f, int64_t first, const T* S, bool decays, Gradient& dq) {
     const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
-    for (int64_t i = 0; i < count; i += step)
-      kernels::gemm_tile<T>(m, step, std::min(i + step, count), {f.features(), lanes, 1}, dA_ + i,
-                            ld_, df_ + i, lanes, false);
+    for (int64_t i = 0; i < count; i += wide_step)
+      kernels::gemm_tile<T>(m, std::min(wide_step, lanes - i), std::min(i + wide_step, count),
+                            {f.features(), lanes, 1}, dA_ + i, ld_, df_ + i, lanes, false);
     if (S) {
       weigh_lanes(decay_.from_before(), E, lanes, dn_transposed_);
       kernels::gemm_tile<T>(m, lanes, E, {S, E, 1}, dn_transposed_, lanes, df_, lanes, true);

@@ -14,9 +14,10 @@ template <class T>
 class HeadPairs {
  public:
   /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels; rows of A have `ld`.
-  HeadPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch)
+  HeadPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch, int64_t keys = 1)
       : m_(m),
         ld_(ld),
+        of_token_(keys),
         decay_(ld, scratch),
         steps_(scratch.take<double>(ld)),
         transposed_(scratch.take<T>(ld * m)),
@@ -47,10 +48,12 @@ class HeadPairs {
 
   /// to_i = e^C_i x_i, contiguous rows; `to` may be x.
   void from_before(const T* x, int64_t token, T* to) const {
-    weigh(x, token, decay_.from_before(), to);
+    weigh(x, token, decay_.from_before(), 1, to);
   }
-  /// to_j = e^(C_last - C_j) x_j
-  void to_last(const T* x, int64_t token, T* to) const { weigh(x, token, decay_.to_last(), to); }
+  /// to_j = e^(C_last - C_j) x_j, of keys
+  void to_last(const T* x, int64_t token, T* to) const {
+    weigh(x, token, decay_.to_last(), of_token_, to);
+  }
   /// S = e^C_last S for S (m, E).
   void decay(T* S, int64_t E) const {
     if (!g_) return;
@@ -73,16 +76,16 @@ class HeadPairs {
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(x, token, count_, lanes, m_, T{1}, transposed_);
     pair_weights<T>(count_, lanes, m_, {k, key_token, 1}, transposed_, zeros_, decay_.within(), A,
-                    ld_);
-    if (strict) clear_diagonal(A, ld_, count_);
+                    ld_, of_token_);
+    if (strict) clear_diagonal(A, ld_, count_, of_token_);
   }
   /// The factors of gradients of A that do not depend on the channel.
   const T* within() const { return decay_.within(); }
   /// Adds the gradients of x and k, contiguous rows, through dA, which includes within().
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
                  T* dk) {
-    sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, true);
-    sum_later(dA, ld_, x, token, count_, m_, dk, m_, true);
+    sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, true, of_token_);
+    sum_later(dA, ld_, x, token, count_, m_, dk, m_, true, of_token_);
   }
   /// dg_i = Σ_l (end_l + Σ_(t>=i) change_tl), into dg (B, N, H, 1).
   void decay_gradients(double* end, const T* change, int64_t b, int64_t h, int64_t first,
@@ -101,15 +104,15 @@ class HeadPairs {
   }
 
  private:
-  void weigh(const T* x, int64_t token, const T* powers, T* to) const {
+  void weigh(const T* x, int64_t token, const T* powers, int64_t each, T* to) const {
     simd([=, this] {
-      for (int64_t i = 0; i < count_; ++i)
-        for (int64_t l = 0; l < m_; ++l) to[i * m_ + l] = powers[i] * x[i * token + l];
+      for (int64_t row = 0; row < each * count_; ++row)
+        for (int64_t l = 0; l < m_; ++l) to[row * m_ + l] = powers[row / each] * x[row * token + l];
     });
   }
 
   std::optional<Heads<const T>> g_;
-  const int64_t m_, ld_;
+  const int64_t m_, ld_, of_token_;  // of_token: keys
   BlockDecay<T> decay_;
   double* const steps_;
   T *const transposed_, *const zeros_;

@@ -17,6 +17,7 @@ class RowBlocks {
  public:
   RowBlocks(const ScanRule& rule, const ScanTensors& x, int, bool gradients, Scratch& scratch)
       : rule_(rule),
+        x_(x),
         q_(x.q),
         k_(x.k),
         v_(x.v),
@@ -27,7 +28,7 @@ class RowBlocks {
         sums_(scratch.take<T>(m_)),
         weighed_(scratch.take<T>(ld_ * m_)),
         transposed_(scratch.take<T>(m_ * rule.E)),
-        A_(scratch.take<T>(ld_ * ld_)),
+        own_(scratch.take<T>(ld_ * ld_)),
         delta_(scratch.take<T>(ld_)) {
     if (!gradients) return;
     dA_ = scratch.take<T>(ld_ * ld_);
@@ -37,6 +38,9 @@ class RowBlocks {
     dk_ = scratch.take<T>(ld_ * m_);
     dg_ = scratch.take<double>(m_);
   }
+
+  /// Numbers that a block keeps for the gradients: A.
+  static int64_t kept_size(const ScanRule& rule) { return rule.lanes() * rule.lanes(); }
 
   void start(int64_t b, int64_t h) {
     b_ = b, h_ = h;
@@ -57,9 +61,9 @@ class RowBlocks {
     pairs_.add_log_decay(b_, h_, rule_.first(block_), rule_.count(block_), total);
   }
 
-  void attend(int, int64_t, const T* S, T* to, int64_t token) {
+  void attend(int, int64_t block_, const T* S, T* to, int64_t token) {
     const int64_t E = rule_.E;
-    weights();
+    weights(block_);
     if (S) {
       pairs_.from_before(queries(), q_.token, weighed_);
       kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, S, E, to, token, false);
@@ -86,12 +90,15 @@ class RowBlocks {
     add_block(R, weighed_, dout.at(b_, first_, h_), dout.token, delta_);
   }
 
-  void gradients(int, int64_t, const Heads<const T>& dout, const T* S, T* R, bool later,
+  void gradients(int, int64_t block_, const Heads<const T>& dout, const T* S, T* R, bool later,
                  ScanGradients& to) {
     const int64_t E = rule_.E;
     const T *const dn = dout.at(b_, first_, h_), *const values = v_.at(b_, first_, h_);
     load_delta(dout);
-    if (to.v.to.defined()) value_gradients(dn, dout.token, later ? R : nullptr, to.v);
+    if (to.v.to.defined()) {
+      weights(block_);
+      value_gradients(dn, dout.token, later ? R : nullptr, to.v);
+    }
     const int64_t lanes = whole_lanes(count_);
     pack_transposed(dn, dout.token, count_, lanes, E, T{1}, dn_transposed_);
     pair_weights<T>(count_, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_,
@@ -131,7 +138,11 @@ class RowBlocks {
  private:
   const T* queries() const { return q_.at(b_, first_, h_); }
   const T* keys() const { return k_.at(b_, first_, h_); }
-  void weights() { pairs_.weights(queries(), q_.token, keys(), k_.token, false, A_); }
+  void weights(int64_t block_) {
+    T* const kept = x_.template kept_of<T>(b_ * rule_.H + h_, block_);
+    A_ = kept ? kept : own_;
+    if (!x_.has_kept) pairs_.weights(queries(), q_.token, keys(), k_.token, false, A_);
+  }
 
   // s_l = e^C_last,l s_l + Σ_i x_il [row_i, u_i]ᵀ; u undefined: ones
   void add_block(T* s, const T* x, const T* rows, int64_t token, const T* u) const {
@@ -155,7 +166,6 @@ class RowBlocks {
   }
   void value_gradients(const T* dn, int64_t token, const T* R, Gradient& dv) {
     const int64_t E = rule_.E;
-    weights();
     if (R) {
       pairs_.to_last(keys(), k_.token, weighed_);
       kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, R, E, rows_, E, false);
@@ -192,11 +202,13 @@ class RowBlocks {
   }
 
   const ScanRule& rule_;
+  ScanTensors x_;
   const Heads<const T> q_, k_, v_;
   const int64_t m_, ld_;  // ld: the row length of A
   Pairs pairs_;
-  T *const sums_, *const weighed_, *const transposed_, *const A_, *const delta_;
-  T *dA_ = nullptr, *dn_transposed_ = nullptr, *rows_ = nullptr, *dq_ = nullptr, *dk_ = nullptr;
+  T *const sums_, *const weighed_, *const transposed_, *const own_, *const delta_;
+  T *A_ = nullptr, *dA_ = nullptr, *dn_transposed_ = nullptr, *rows_ = nullptr, *dq_ = nullptr,
+    *dk_ = nullptr;
   double* dg_ = nullptr;
   int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0;
 };

@@ -88,10 +88,20 @@ struct ScanTensors {
   Tensor q, k, v, log_decay;  // the last may be undefined
   Tensor c;                   // undefined without exponentials
   Tensor initial_scale;       // (B H); undefined: -inf
+  // What blocks compute for the results and need again for the gradients, (B H, blocks, kept_size() of
+  // the blocks); undefined: it is computed again.
+  Tensor kept;
+  bool has_kept = false;  // whether it has been computed: in the pass for the gradients
 
   template <class T>
   T* scales(const ScanRule& rule, int64_t head) {
     return c.defined() ? c.data<T>() + head * rule.N : nullptr;
+  }
+  /// The memory of a block for what it keeps, or null.
+  template <class T>
+  T* kept_of(int64_t head, int64_t block_) {
+    return kept.defined() ? kept.data<T>() + (head * kept.size(1) + block_) * kept.size(2)
+                          : nullptr;
   }
   template <class T>
   T scale_at_start(int64_t head) const {
@@ -107,44 +117,46 @@ struct ScanGradients {
 
 // ---- weights of a block: A (keys, ld), A_ji of key j <= query i ---------------------------------
 // A is zero below its diagonal. Products with it are computed in steps of 16 keys or queries, and
-// omit the steps that are zero.
+// omit the steps that are zero. A token may have several rows of A, one for each of its `keys`.
 inline constexpr int64_t step = lane_multiple;
 
 /// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).
 template <class T>
 void pair_weights(int64_t count, int64_t lanes, int64_t n, kernels::Strided<T> f, const T* g,
-                  const T* delta, const T* within, T* A, int64_t ld) {
+                  const T* delta, const T* within, T* A, int64_t ld, int64_t keys = 1) {
   for (int64_t j = 0; j < count; j += step)
-    kernels::gemm_tile<T>(std::min(step, count - j), lanes - j, n,
-                          {f.data + j * f.row, f.row, f.col}, g + j, lanes, A + j * (ld + 1), ld,
-                          false);
+    kernels::gemm_tile<T>(keys * std::min(step, count - j), lanes - j, n,
+                          {f.data + keys * j * f.row, f.row, f.col}, g + j, lanes,
+                          A + keys * j * ld + j, ld, false);
   simd([=] {
-    for (int64_t j = 0; j < count; ++j) {
-      T* const a = A + j * ld;
-      const T* const w = within + j * ld;
-      const int64_t first = j / step * step;
+    for (int64_t row = 0; row < keys * count; ++row) {
+      T* const a = A + row * ld;
+      const T* const w = within + row / keys * ld;
+      const int64_t first = row / keys / step * step;
       std::fill_n(a, first, T{0});
       for (int64_t i = first; i < lanes; ++i) a[i] = (a[i] + delta[i]) * w[i];
     }
   });
 }
 
-/// to_i = Σ_j A_ji row_j over j <= i, or with `add` += it.
+/// to_i = Σ_j A_ji row_j over j <= i, or with `add` += it. Keys are added in order, those of a token one after
+/// the other.
 template <class T>
 void sum_earlier(const T* A, int64_t ld, const T* rows, int64_t token, int64_t count, int64_t n,
-                 T* to, int64_t to_token, bool add) {
+                 T* to, int64_t to_token, bool add, int64_t keys = 1) {
   for (int64_t i = 0; i < count; i += step)
-    kernels::gemm_tile<T>(std::min(step, count - i), n, std::min(i + step, count), {A + i, 1, ld},
-                          rows, token, to + i * to_token, to_token, add);
+    kernels::gemm_tile<T>(std::min(step, count - i), n, keys * std::min(i + step, count),
+                          {A + i, 1, ld}, rows, token, to + i * to_token, to_token, add);
 }
 
 /// to_j = Σ_i A_ji row_i over i >= j, or with `add` += it.
 template <class T>
 void sum_later(const T* A, int64_t ld, const T* rows, int64_t token, int64_t count, int64_t n,
-               T* to, int64_t to_token, bool add) {
+               T* to, int64_t to_token, bool add, int64_t keys = 1) {
   for (int64_t j = 0; j < count; j += step)
-    kernels::gemm_tile<T>(std::min(step, count - j), n, count - j, {A + j * (ld + 1), ld, 1},
-                          rows + j * token, token, to + j * to_token, to_token, add);
+    kernels::gemm_tile<T>(keys * std::min(step, count - j), n, count - j,
+                          {A + keys * j * ld + j, ld, 1}, rows + j * token, token,
+                          to + keys * j * to_token, to_token, add);
 }
 
 /// to_i = rows_i, or with `add` += rows_i.

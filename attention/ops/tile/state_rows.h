@@ -1,6 +1,7 @@
 // One pass over the rows of a state for one token, as decoders make it. Inside simd().
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 namespace longhand::attention::tile {
@@ -27,35 +28,35 @@ void add_rows(const T* rows, int64_t n, int64_t width, const T* factors, T* to) 
   }
 }
 
+/// update_rows() for this many columns, whose sums stay in registers.
+template <int64_t columns, class V>
+void update_columns(double* S, int64_t n, int64_t width, const double* decay, const double* key,
+                    const double* query, const V* v, double* to) {
+  double x[columns], sums[columns];
+  for (int64_t e = 0; e < columns; ++e) x[e] = static_cast<double>(v[e]), sums[e] = to[e];
+  for (int64_t l = 0; l < n; ++l) {
+    double* const row = S + l * width;
+    const double d = decay[l], k = key[l], q = query[l];
+#pragma GCC ivdep
+    for (int64_t e = 0; e < columns; ++e) {
+      const double next = std::fma(d, row[e], k * x[e]);
+      row[e] = next;
+      sums[e] = std::fma(q, next, sums[e]);
+    }
+  }
+  for (int64_t e = 0; e < columns; ++e) to[e] = sums[e];
+}
+
 /// S_l = decay_l S_l + key_l v and then to += Σ_l query_l S_l for n rows of S (n, width).
 template <class V>
 void update_rows(double* S, int64_t n, int64_t width, const double* decay, const double* key,
                  const double* query, const V* v, double* to) {
-  constexpr int64_t together = 2;
-  int64_t l = 0;
-  for (; l + together <= n; l += together) {
-    double *const a = S + l * width, *const b = a + width;
-    const double da = decay[l], ka = key[l], qa = query[l], db = decay[l + 1], kb = key[l + 1],
-                 qb = query[l + 1];
-#pragma GCC ivdep
-    for (int64_t e = 0; e < width; ++e) {
-      const auto x = static_cast<double>(v[e]);
-      const double sa = da * a[e] + ka * x, sb = db * b[e] + kb * x;
-      a[e] = sa;
-      b[e] = sb;
-      to[e] += qa * sa + qb * sb;
-    }
-  }
-  for (; l < n; ++l) {
-    double* const row = S + l * width;
-    const double d = decay[l], k = key[l], q = query[l];
-#pragma GCC ivdep
-    for (int64_t e = 0; e < width; ++e) {
-      const double next = d * row[e] + k * static_cast<double>(v[e]);
-      row[e] = next;
-      to[e] += q * next;
-    }
-  }
+  int64_t e = 0;
+  for (; e + 32 <= width; e += 32)
+    update_columns<32>(S + e, n, width, decay, key, query, v + e, to + e);
+  for (; e + 8 <= width; e += 8)
+    update_columns<8>(S + e, n, width, decay, key, query, v + e, to + e);
+  for (; e < width; ++e) update_columns<1>(S + e, n, width, decay, key, query, v + e, to + e);
 }
 
 }  // namespace longhand::attention::tile

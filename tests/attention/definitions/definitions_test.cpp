@@ -284,13 +284,16 @@ TEST_CASE("definitions: variants whose weights are computed from tokens, or diff
   CHECK(near(aft->forward({in.q, in.k, in.v}, {}, {}).value(),
              def::aft(in.q, in.k, in.v, biases, seen).value(), 1e-12));
 
-  // Two steps a token, of which only the second writes a value and is read.
+  // Two delta rules a token: the first decays and corrects towards 0, the second writes the value.
   const auto rwkv7 =
       make_variant("rwkv7", made, options_of({{"norm", false}, {"bonus", false}, {"gate", false}}));
   state_of(*rwkv7);
-  const DeltaInputs steps = dynamic_cast<const DeltaAttention&>(*rwkv7).operands(in);
-  const Variable beta(Tensor::full({2, 2 * N, H}, 1, DType::f64));
-  const Variable W = def::delta(steps.q, steps.k, beta, steps.log_decay, steps.read);
+  const DeltaInputs of = dynamic_cast<const DeltaAttention&>(*rwkv7).operands(in);
+  const Variable beta(Tensor::full({2, 2 * N, H}, 1, DType::f64)),
+      none(Tensor::zeros(of.q.shape(), DType::f64));
+  const Variable W =
+      def::delta(steps_of_tokens({none, of.q}), steps_of_tokens({of.k, of.write}), beta,
+                 steps_of_tokens({of.log_decay, none}), steps_of_tokens({of.read, none}));
   CHECK(near(rwkv7->forward(in, {}, {}).value(),
              def::apply(slice(slice(W, 2, 1, 2 * N, 2), 3, 1, 2 * N, 2), in.v).value(), 1e-12));
 }

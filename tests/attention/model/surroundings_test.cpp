@@ -104,6 +104,14 @@ TEST_CASE("surroundings: token by token gives the rows of the whole sequence") {
         worst = std::max(worst, distance(decoder.step(t.select(1, i).contiguous()),
                                          whole.select(1, i).contiguous()));
       CHECK(worst <= 1e-10);
+      // The first tokens at once.
+      TransformerDecoder reader(model, 2);
+      worst = distance(reader.read(t.slice(1, 0, 7)), whole.select(1, 6).contiguous());
+      for (int64_t i = 7; i < 12; ++i)
+        worst = std::max(worst, distance(reader.step(t.select(1, i).contiguous()),
+                                         whole.select(1, i).contiguous()));
+      CHECK(worst <= 1e-10);
+      CHECK(reader.bytes() == decoder.bytes());
     }
 }
 

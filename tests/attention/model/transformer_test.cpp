@@ -134,6 +134,45 @@ TEST_CASE("transformer: every option makes a model whose parameters all get grad
   }
 }
 
+TEST_CASE("transformer: reconstruction knows of other tokens what the last one's vector does") {
+  TransformerConfig config = small("none");
+  config.per_token = config.reconstruct = true;
+  config.norm = GENERATE("pre", "post");
+  INFO(config.norm);
+  // Without attention the last vector depends on the last token alone.
+  Transformer alone(nn::root(DType::f64, 1), config);
+  Tensor t = random_tokens(2, 9, 1);
+  const Tensor before = alone.forward(t, {}, {}).value();
+  CHECK(before.shape() == Shape{2, 9, 5});
+  t.slice(1, 0, 8).fill(3);
+  CHECK(identical(alone.forward(t, {}, {}).value(), before));
+  t.select(1, 8).fill(3);
+  for (int64_t n = 0; n < 9; ++n)
+    CHECK(worst_difference(alone.forward(t, {}, {}).value().select(1, n), before.select(1, n)) >
+          1e-6);
+  CHECK(worst_difference(before.select(1, 3), before.select(1, 4)) > 1e-6);
+
+  config.attention = "softmax";
+  Transformer model(nn::root(DType::f64, 1), config);
+  const Tensor padded = random_tokens(1, 9, 1), lengths = Tensor::from<int32_t>({6}, {1});
+  const Tensor logits = model.forward(padded, lengths, {}).value(),
+               short_ones = model.forward(padded.slice(1, 0, 6).contiguous(), {}, {}).value();
+  CHECK(worst_difference(logits.slice(1, 0, 6), short_ones) <= 1e-9);
+  const Tensor rows = Tensor::from<int32_t>({2, 7}, {2});
+  const Tensor some = model.forward(padded, lengths, {}, rows).value();
+  CHECK(worst_difference(some.select(0, 0), logits.select(0, 0).select(0, 2)) <= 1e-12);
+  for (const auto& [name, gradient] : run(model, random_tokens(2, 7, 1), {}).gradients) {
+    INFO(name);
+    REQUIRE(gradient.defined());
+    double sum = 0;
+    for (const double g : gradient.to_vector<double>()) sum += std::abs(g);
+    CHECK((sum > 0 || name.find("attention.key.bias") != std::string::npos));
+  }
+  config.causal = true;
+  Transformer causal(nn::root(DType::f64, 1), config);
+  CHECK_THROWS_WITH(TransformerDecoder(causal, 1), Catch::Contains("without reconstruct"));
+}
+
 TEST_CASE("transformer: tied embeddings are one parameter with both gradients") {
   TransformerConfig config = small("softmax");
   config.per_token = true;
@@ -403,6 +442,15 @@ TEST_CASE("transformer: token by token gives the logits of the whole sequence") 
   }
   CHECK(decoder.bytes() > 0);
   CHECK_THROWS_AS(decoder.step(t.select(1, 0).contiguous()), ShapeError);
+
+  TransformerDecoder reader(model, B);
+  CHECK(worst_difference(reader.read(t.slice(1, 0, 2)), all.select(1, 1).contiguous()) <= 1e-10);
+  CHECK(reader.position() == 2);
+  CHECK(worst_difference(reader.read(t.slice(1, 2, N)), all.select(1, N - 1).contiguous()) <=
+        1e-10);
+  CHECK_THROWS_AS(TransformerDecoder(model, B).read(random_tokens(B, N + 1, 3)), ShapeError);
+  CHECK_THROWS_AS(TransformerDecoder(model, B).read(random_tokens(B + 1, N, 3)), ShapeError);
+  CHECK_THROWS_AS(reader.read(t), ShapeError);
 }
 
 TEST_CASE("transformer: what does not go token by token is refused") {

@@ -15,7 +15,7 @@ namespace {
 
 // Operands in f64, with keys and queries of length 1 and strengths up to 2.
 struct Data {
-  Tensor q, k, v, beta, g, read, initial;
+  Tensor q, k, v, beta, g, read, write, initial;
 
   Data(Decay decay, int64_t B, int64_t N, int64_t H, int64_t m, int64_t E, double strength = 1)
       : q(unit({B, N, H, m}, 1)),
@@ -33,7 +33,7 @@ struct Data {
   // The operands that are defined; q, k and v come first.
   std::vector<Tensor> all() const {
     std::vector<Tensor> out;
-    for (const Tensor& t : {q, k, v, beta, g, read, initial})
+    for (const Tensor& t : {q, k, v, beta, g, read, write, initial})
       if (t.defined()) out.push_back(t);
     return out;
   }
@@ -42,7 +42,7 @@ struct Data {
     size_t i = 3;
     const auto next = [&](const Tensor& t) { return t.defined() ? x[i++] : Variable(); };
     DeltaInputs in{x[0], x[1], x[2]};
-    in.beta = next(beta), in.log_decay = next(g), in.read = next(read);
+    in.beta = next(beta), in.log_decay = next(g), in.read = next(read), in.write = next(write);
     return delta_scan(in, next(initial), options);
   }
   // All operands as leaves of a dtype.
@@ -63,7 +63,8 @@ DeltaRecurrence delta_recurrence(const Data& x) {
                                  : Tensor::zeros({B, H, m, E}, DType::f64);
   Tensor out = Tensor::zeros({B, N, H, E}, DType::f64);
   const std::vector<Row> q = rows_of(x.q), k = rows_of(x.k), v = rows_of(x.v),
-                         r = rows_of(x.read.defined() ? x.read : x.k);
+                         r = rows_of(x.read.defined() ? x.read : x.k),
+                         u = x.write.defined() ? rows_of(x.write) : std::vector<Row>();
   const auto g = x.g.defined() ? x.g.to_vector<double>() : std::vector<double>();
   const auto beta = x.beta.defined() ? x.beta.to_vector<double>() : std::vector<double>();
   for (int64_t b = 0; b < B; ++b)
@@ -71,7 +72,7 @@ DeltaRecurrence delta_recurrence(const Data& x) {
       for (int64_t i = 0; i < N; ++i) {
         const int64_t token = (b * N + i) * H + h;
         double* const s = S.data<double>() + (b * H + h) * m * E;
-        Row error = v[token];
+        Row error = u.empty() ? v[token] : Row(E, 0.0);
         for (int64_t l = 0; l < m; ++l)
           for (int64_t e = 0; e < E; ++e) {
             if (!g.empty()) s[l * E + e] *= std::exp(g[x.g.rank() == 3 ? token : token * m + l]);
@@ -80,6 +81,7 @@ DeltaRecurrence delta_recurrence(const Data& x) {
         for (int64_t l = 0; l < m; ++l)
           for (int64_t e = 0; e < E; ++e) {
             s[l * E + e] += (beta.empty() ? 1 : beta[token]) * k[token][l] * error[e];
+            if (!u.empty()) s[l * E + e] += u[token][l] * v[token][e];
             out.data<double>()[token * E + e] += q[token][l] * s[l * E + e];
           }
       }
@@ -91,12 +93,14 @@ DeltaRecurrence delta_recurrence(const Data& x) {
 TEST_CASE("delta_scan equals the recurrence, with the state before and behind") {
   const int64_t N = GENERATE(1, 2, 16, 17, 48, 49, 150);
   const Decay decay = GENERATE(from_range(all_decays));
-  const bool initial = GENERATE(false, true), read = GENERATE(false, true);
+  const bool initial = GENERATE(false, true), read = GENERATE(false, true),
+             write = GENERATE(false, true);
   INFO("N " << N << " decay " << static_cast<int>(decay) << " initial " << initial << " read "
-            << read);
+            << read << " write " << write);
   Data x(decay, 2, N, 2, 5, 3);
   if (!initial) x.initial = {};
   if (read) x.read = normal({2, N, 2, 5}, 7, DType::f64, 0.15);
+  if (write) x.write = normal({2, N, 2, 5}, 9);
   const DeltaRecurrence expected = delta_recurrence(x);
   for (const int64_t size : {0, 1, 20, 48, 128}) {
     INFO("blocks of " << size);
@@ -126,12 +130,14 @@ TEST_CASE("delta_scan equals its N x N form, with its gradients") {
 
 TEST_CASE("delta_scan: gradients of every operand, through every result") {
   const Decay decay = GENERATE(from_range(all_decays));
-  const bool read = GENERATE(false, true);
+  const bool read = GENERATE(false, true), write = GENERATE(false, true);
   // In one block with several steps, and in several runs of blocks.
   const auto [N, size] = GENERATE(table<int64_t, int64_t>({{1, 48}, {21, 48}, {33, 0}, {19, 3}}));
-  INFO("N " << N << " blocks of " << size << " decay " << static_cast<int>(decay));
+  INFO("N " << N << " blocks of " << size << " decay " << static_cast<int>(decay) << " write "
+            << write);
   Data x(decay, 1, N, 2, 3, 2);
   if (read) x.read = normal({1, N, 2, 3}, 7);
+  if (write) x.write = normal({1, N, 2, 3}, 9);
   for (const int which : {0, 1, 2}) {  // out, the state, both
     const GradcheckReport report = gradcheck(
         [&, size = size](const Variables& in) {
@@ -182,13 +188,15 @@ TEST_CASE("delta_scan: cut anywhere, the state handed on, it is the same") {
 
 TEST_CASE("delta_scan: one token at a time") {
   const Decay decay = GENERATE(from_range(all_decays));
+  const bool write = GENERATE(false, true);
   Data x(decay, 2, 60, 2, 5, 3);
   x.initial = {};
+  if (write) x.write = normal({2, 60, 2, 5}, 9);
   const DeltaResult all = x.scan(x.leaves());
   Tensor state;
   for (int64_t i = 0; i < 60; ++i) {
     const auto at = [&](const Tensor& t) { return t.defined() ? t.select(1, i) : t; };
-    CHECK(near(delta_step(state, {at(x.q), at(x.k), at(x.v), at(x.beta), at(x.g), {}}),
+    CHECK(near(delta_step(state, {at(x.q), at(x.k), at(x.v), at(x.beta), at(x.g), {}, at(x.write)}),
                all.out.value().select(1, i), 1e-12));
   }
   CHECK(near(state, all.state.value(), 1e-12));
@@ -274,6 +282,7 @@ TEST_CASE("delta_scan refuses what does not fit") {
   CHECK_THROWS_AS(delta_scan({q, q, v, x({2, 3, 1})}), ShapeError);
   CHECK_THROWS_AS(delta_scan({q, q, v, {}, x({2, 3, 2, 5})}), ShapeError);
   CHECK_THROWS_AS(delta_scan({q, q, v, {}, {}, v}), ShapeError);
+  CHECK_THROWS_AS(delta_scan({.q = q, .k = q, .v = v, .write = v}), ShapeError);
   CHECK_THROWS_AS(delta_scan({q, q, v}, x({2, 2, 4, 4})), ShapeError);
   CHECK_THROWS_AS(delta_scan({q, q, v}, {}, {.block = 129}), ShapeError);
   CHECK_THROWS_WITH(delta_scan({q, q, v, x({2, 3, 1})}),

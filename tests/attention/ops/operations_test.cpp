@@ -15,8 +15,10 @@
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/products.h"
+#include "longhand/attention/ops/removal.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/softmax_attention.h"
+#include "longhand/attention/ops/take_rows.h"
 #include "tests/attention/recurrence.h"
 #include "tests/support/op_check.h"
 
@@ -39,15 +41,22 @@ Variable joined(const Variables& parts) {
 Variable joined(const SoftmaxAttentionResult& r) { return joined(Variables{r.out, r.log_sums}); }
 Variable joined(const ScanState& s) { return joined(Variables{s.S, s.z}); }
 Variable joined(const ScanResult& r) { return joined(Variables{r.out, r.state.S, r.state.z}); }
+Variable joined(const DeltaInputs& x) {
+  return joined(Variables{x.log_decay, x.k, x.read, x.write});
+}
 Variable joined(const DeltaResult& r) { return joined(Variables{r.out, r.state}); }
 
-// Tokens i and i + 2 are in one cluster, of three; the last token is padding.
-Variable clusters(const Variables& x) {
-  const int64_t B = x[0].size(0), N = x[0].size(1), H = x[0].size(2);
+// Tokens i and i + 2 are in one cluster.
+Tensor members_like(const Variable& x) {
+  const int64_t B = x.size(0), N = x.size(1), H = x.size(2);
   std::vector<int32_t> members;
   for (int64_t i = 0; i < B * H * N; ++i) members.push_back(static_cast<int32_t>(i % N % 2));
-  return cluster_means(x[0], Tensor::from(members, {B, H, N}),
-                       {static_cast<int32_t>(std::max<int64_t>(N, 1) - 1)}, 3);
+  return Tensor::from(members, {B, H, N});
+}
+// Of three clusters; the last token is padding.
+Variable clusters(const Variables& x) {
+  const auto n = static_cast<int32_t>(x[0].size(1));
+  return cluster_means(x[0], members_like(x[0]), {std::max(n, 1) - 1}, 3);
 }
 
 // Tokens i and i + 2 are in one bucket, in both of two rounds.
@@ -119,6 +128,7 @@ std::vector<Case> with(std::vector<Case> cases, const std::function<Shape(const 
 }
 Shape of_heads(const Shape& q) { return {q[0], q[1], q[2]}; }
 Shape of_channels(const Shape& q) { return q; }
+Shape of_head(const Shape& q) { return {q[2], q[3]}; }
 Shape of_state(const Shape& q) { return {q[0], q[2], q[3], q[3]}; }
 Shape of_samples(const Shape& q) { return {q[0]}; }
 Shape of_pairs(const Shape& k) { return {k[1], k[1]}; }
@@ -206,6 +216,8 @@ const std::vector<OpLine>& attention_operations() {
              {{{2, 300, 3, 8}, {2, 300, 3, 8}}}),
         line("cluster_means", clusters, {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}},
              {{{2, 300, 3, 8}}}),
+        line("take_rows", OP(take_rows(x[0], members_like(x[0]))),
+             {{{1, 2, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}}, {{{2, 300, 3, 8}}}),
         line("fourier_mix", OP(fourier_mix(x[0], {}, true)),
              {{{1, 1, 1, 1}}, {{0, 7, 2, 3}}, {{2, 7, 2, 3}}}, {{{2, 300, 3, 8}}}),
         line("low_rank", OP(low_rank(x[0], {}, {.rank = 1, .projector = false}).out),
@@ -240,6 +252,8 @@ const std::vector<OpLine>& attention_operations() {
               {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5}}},
              {{{2, 3, 65, 65}, {2, 3, 65}, {2, 3, 65, 65}, {2, 3, 65}, {2, 3}}},
              {.arguments = {{}, {}, {}, {}, decay}}),
+        line("removal", OP(joined(removal({x[0], x[1], x[2], x[3], x[4]}, 1e-6))),
+             with(with(triples, of_head), of_head), with(with(long_triples, of_head), of_head)),
         line("delta_scan", OP(joined(delta_scan({x[0], x[1], x[2]}))), triples, long_triples,
              {.arguments = {{}, unit, {}}}),
     };
@@ -249,7 +263,7 @@ const std::vector<OpLine>& attention_operations() {
       return joined(scan({x[0], x[1], x[2], x[3]}, &initial, {.normalizer = false, .block = 20}));
     };
     const Op corrected = [](const Variables& x) {
-      return joined(delta_scan({x[0], x[1], x[2], x[5], x[3]}, x[4], {.block = 20}));
+      return joined(delta_scan({x[0], x[1], x[2], x[5], x[3], {}, x[6]}, x[4], {.block = 20}));
     };
     for (const bool of_head : {true, false}) {
       const std::string kind = of_head ? "head" : "channel";
@@ -258,9 +272,10 @@ const std::vector<OpLine>& attention_operations() {
                               large = with(with(long_triples, of_decay), of_state);
       all.push_back(line("scan: decays of a " + kind, scanned, small, large,
                          {.arguments = {{}, {}, {}, decay, {}}}));
-      all.push_back(line("delta_scan: decays of a " + kind, corrected, with(small, of_heads),
-                         with(large, of_heads),
-                         {.arguments = {{}, unit, {}, decay, optional, feature}}));
+      all.push_back(line("delta_scan: decays of a " + kind, corrected,
+                         with(with(small, of_heads), of_channels),
+                         with(with(large, of_heads), of_channels),
+                         {.arguments = {{}, unit, {}, decay, optional, feature, optional}}));
     }
     return all;
   }();

@@ -297,6 +297,28 @@ TEST_CASE("scan: exponentials of projections, in one group or several, from a st
   }
 }
 
+TEST_CASE("scan: what is kept for the gradients changes no bit") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const bool projected = decay != Decay::channel && GENERATE(false, true);
+  const int64_t N = GENERATE(7, 100, 700);
+  INFO("N " << N << " projected " << projected);
+  const Tensor g = log_decays(decay, 2, N, 2, 3, 4);
+  ScanOptions options{.final_state = false};
+  if (projected)
+    options.features = {.exponentials = true, .projection = normal({5, 3}, 4), .half_norm = 0.3};
+  const auto gradients = [&](int64_t most_kept) {
+    options.most_kept = most_kept;
+    const Variable q(normal({2, N, 2, 3}, 1), true), k(normal({2, N, 2, 3}, 2), true),
+        v(normal({2, N, 2, 4}, 3), true), decays = g.defined() ? Variable(g, true) : Variable();
+    backward(sum(square(scan({q, k, v, decays}, nullptr, options).out)));
+    std::vector<Tensor> all{q.grad(), k.grad(), v.grad()};
+    if (g.defined()) all.push_back(decays.grad());
+    return all;
+  };
+  const auto kept = gradients(ScanOptions().most_kept), computed = gradients(0);
+  for (size_t i = 0; i < kept.size(); ++i) CHECK(identical(kept[i], computed[i]));
+}
+
 TEST_CASE("scan: sums and their scales, from either end, with the norms of queries") {
   const bool reverse = GENERATE(false, true), decays = GENERATE(false, true);
   const int64_t N = GENERATE(1, 7, 60);

@@ -311,6 +311,14 @@ TEST_CASE("sequences over ranks: pooling") {
     }
 }
 
+TEST_CASE("sequences over ranks: reconstruction") {
+  for (const bool with_padding : {false, true}) {
+    TransformerConfig config = small("softmax", {}, false);
+    config.reconstruct = true;
+    check_on({2, 4}, config, {.with_padding = with_padding});
+  }
+}
+
 TEST_CASE("sequences over ranks: rows of logits, on some ranks none") {
   const Batch batch;
   const TransformerConfig config = small("softmax", {}, false);

@@ -37,8 +37,8 @@ TEST_CASE("mamba2: steps, decays and what follows the sums") {
       recurrent(in.q.value(), in.k.value(), in.v.value(), in.log_decay.value(), nullptr, false)
           .out);
   const Variable gate = linear(Variable(c.x), of("gate.weight"));
-  const Variable y =
-      reshape(sums + Variable(c.v) * unsqueeze(of("skip"), 1), {2, N, 8}) * gate * sigmoid(gate);
+  const Variable y = reshape(sums / 2 + Variable(c.v) * unsqueeze(of("skip"), 1), {2, N, 8}) *
+                     gate * sigmoid(gate);
   const Variable expected = y / sqrt(mean(square(y), {2}, true) + 1e-5) * of("norm");
   CHECK(near(variant->forward(c.inputs(), {}, {}).value().reshape({2, N, 8}), expected.value(),
              1e-13));

@@ -93,7 +93,7 @@ const std::vector<Pointwise> functions{
      usual,
      {{-1e4, 0, 0}, {1e4, 1e4, 1}, {0, 0, 0.5}}},
     {"softplus",
-     softplus,
+     [](const Variable& x) { return softplus(x); },
      [](double x) { return std::log1p(std::exp(x)); },
      usual,
      {{1e4, 1e4, 1}, {-1e4, 0, 0}, {-INFINITY, 0, 0}, {INFINITY, INFINITY, 1}}}};

@@ -249,8 +249,10 @@ class Latent(Form):
 
 
 class Linear(Form):
+    masks = (False, True)
+
     def forward(self, q, k, v, x):
-        return kernel_attention(F.elu(q) + 1, F.elu(k) + 1, v)
+        return kernel_attention(F.elu(q) + 1, F.elu(k) + 1, v, self.sizes.causal)
 
 
 class RandomFeatures(Form):
@@ -273,13 +275,16 @@ class RandomFeatures(Form):
 class Performer(RandomFeatures):
     """FAVOR+ with the features exp(w x - |x|^2 / 2), stabilised by maxima and an eps."""
 
+    masks = (False, True)
+
     def features(self, x, dims):
         u, half_square = self.project(x)
         most = u.amax(dims, keepdim=True).detach()
         return FEATURES**-0.5 * (torch.exp(u - half_square - most) + 1e-4)
 
     def forward(self, q, k, v, x):
-        return kernel_attention(self.features(q, -1), self.features(k, (-1, -2)), v)
+        return kernel_attention(self.features(q, -1), self.features(k, (-1, -2)), v,
+                                self.sizes.causal)
 
 
 class Rff(RandomFeatures):
@@ -746,7 +751,10 @@ def segment_means(x):
     return x.unflatten(2, (LANDMARKS, -1)).mean(3)
 
 
-def kernel_attention(q, k, v):
+def kernel_attention(q, k, v, causal=False):
+    if causal:  # as all pairs, which suits sequences that are short beside the number of features
+        weights = (q @ k.mT).tril()
+        return weights @ v / weights.sum(-1, keepdim=True)
     normaliser = q @ k.sum(-2).unsqueeze(-1)
     return q @ (k.mT @ v) / normaliser
 
@@ -775,9 +783,10 @@ class Block(nn.Module):
         super().__init__()
         d = sizes.d
         self.sizes = sizes
-        self.norm1, self.norm2 = nn.LayerNorm(d), nn.LayerNorm(d)
+        self.norm1, self.mlp = nn.LayerNorm(d), mlp
         self.projections, self.out = nn.Linear(d, len(form.reads) * d), nn.Linear(d, d)
-        self.fc1, self.fc2 = nn.Linear(d, mlp), nn.Linear(mlp, d)
+        if mlp:
+            self.norm2, self.fc1, self.fc2 = nn.LayerNorm(d), nn.Linear(d, mlp), nn.Linear(mlp, d)
         self.form = form(sizes)
 
     def forward(self, x):
@@ -787,6 +796,8 @@ class Block(nn.Module):
         read = dict(zip(self.form.reads, projected.permute(2, 0, 3, 1, 4)))
         o = self.form(*map(read.get, "qkv"), y)
         x = x + drop(self.out(merged(o)))
+        if not self.mlp:
+            return x
         return x + drop(self.fc2(drop(F.gelu(self.fc1(self.norm2(x))))))
 
 

@@ -22,6 +22,8 @@ import time
 MODELS = {
     "L": dict(layers=2, d=64, heads=2, mlp=128, classes=10, causal=False, lengths=[2048]),
     "M": dict(layers=4, d=256, heads=8, mlp=1024, classes=256, causal=True, lengths=[2048]),
+    # Short sequences: M with fewer layers, without a feed-forward part.
+    "S": dict(layers=2, d=128, heads=1, mlp=0, classes=256, causal=True, lengths=[128]),
 }
 
 
@@ -99,7 +101,10 @@ def in_process(command, environment=None, patience=None):
 
 
 def longhand(program, cell, model, options):
-    command = [program, "bench", "step", "--json", "--quiet", "--model", model,
+    command = [program, "bench", "step", "--json", "--quiet",
+               "--model", "M" if model == "S" else model,
+               "--layers", str(cell["layers"]), "--d-model", str(cell["d"]),
+               "--heads", str(cell["heads"]), "--d-mlp", str(cell["mlp"]),
                "--attention", cell["attention"], "--length", str(cell["length"]),
                "--tokens", str(cell["tokens"]), "--dropout", str(cell["dropout"]),
                "--threads", str(cell["threads"]), "--seconds", str(cell["seconds"])]
@@ -192,6 +197,7 @@ def read_arguments():
     parser.add_argument("--model", choices=MODELS, default="L")
     parser.add_argument("--attention", type=numbers(str), help="[all that the model can have]")
     parser.add_argument("--length", type=numbers(int))
+    parser.add_argument("--d-model", type=int, help="[that of the model]")
     parser.add_argument("--dropout", type=numbers(float), default=[0.0, 0.1])
     parser.add_argument("--tokens", type=int, default=16384)
     parser.add_argument("--threads", type=int, default=2)
@@ -241,6 +247,8 @@ def main():
                 cell = dict(model, attention=kind, length=length, dropout=dropout,
                             tokens=arguments.tokens, threads=arguments.threads,
                             seconds=arguments.seconds)
+                if arguments.d_model:
+                    cell["d"] = arguments.d_model
                 agree = show(cell, compare(arguments, cell, options)) and agree
     return 0 if agree else 1
 

@@ -352,8 +352,9 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
     for (const RunningCell& each : now.running) tested = tested || each.testing;
   };
   const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
-  CHECK(outcome.finished == 1);
-  CHECK(outcome.cells == 1);
+  // Two trials, of which one is the final cell.
+  CHECK(outcome.finished == 2);
+  CHECK(outcome.cells == 2);
   CHECK(tested);
   const auto record_of = [&](const SweepCell& cell) {
     return read_cell(folder.directory(cell)).record;
@@ -379,6 +380,51 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
   const Table& search = results.table("search");
   CHECK(search.rows[0].back() == Cell(std::string()));
   CHECK(search.rows[1].back() == Cell(std::string("yes")));
+}
+
+TEST_CASE(
+    "progress, outcome and estimate count the same cells, of which none that stops has failed") {
+  // Per variant two trials; the second seed of the chosen one is a cell of its own. The third variant has
+  // the cells of the second.
+  SweepOnDisk folder(
+      "[sweep]\nseeds = 2\n" + two_variants +
+      "[[axis]]\nwhen = { attention.type = \"linear\" }\nmodel.dropout = [0, 0.0]\n" +
+      "[search]\noptimizer.lr = [1e-3, 1e-2]\n");
+  REQUIRE(folder.grid.variants.size() == 3);
+  folder.finish(folder.grid.searches(0, 1)[0], 0.5);
+  RunnerOptions options;
+  options.program = program_of(folder, saving, saving);
+  std::set<int64_t> cells, failed;
+  bool running = false;
+  options.on_progress = [&](const SweepProgress& now) {
+    cells.insert(now.cells);
+    failed.insert(now.failed + now.diverged);
+    running = running || fs::exists(folder.path / "ready");
+  };
+  options.should_stop = [&] { return running; };
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(outcome.stopped);
+  CHECK(outcome.cells == 6);
+  CHECK(outcome.finished == 1);
+  CHECK(outcome.left() == 5);
+  CHECK(cells == std::set<int64_t>{6});
+  CHECK(failed == std::set<int64_t>{0});
+  const CellStates states = read_cells(folder.grid, folder.path.path());
+  const SweepEstimate all = add_up(estimate(folder.sweep, folder.grid, states,
+                                            {.program = program_of(folder, "exit 1", "exit 1")}),
+                                   1);
+  CHECK(all.cells == 6);
+  CHECK(all.cells_left == 5);
+}
+
+TEST_CASE("a cell that ends by a signal to it alone is stopped, and saved") {
+  SweepOnDisk folder(two_variants);
+  RunnerOptions options;
+  options.program = program_of(folder, "exit 75", "exit 1");
+  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  CHECK(status_of(folder, 0) == "stopped");
+  CHECK(outcome.failed == 1);
+  CHECK(outcome.left() == 1);
 }
 
 TEST_CASE("no more cells are started after the given number of failures") {

@@ -224,6 +224,21 @@ TEST_CASE("invalid sweeps are refused before anything runs") {
   CHECK_THAT(
       error_of_grid("[[axis]]\nwhen = { attention.type = \"linear\" }\nmodel.layers = [1]\n"),
       Contains("attention.type has no value"));
+  // Conditions that hold for no cell: of an axis or a search that is decided later, and of no value.
+  const std::string types = "[[axis]]\nattention.type = [\"softmax\", \"linformer\"]\n";
+  const auto axis_of_k = [](const std::string& type) {
+    return "[[axis]]\nwhen = { attention.type = \"" + type + "\" }\nattention.k = [4, 8]\n";
+  };
+  CHECK_THAT(error_of_grid(axis_of_k("linformer") + types + "[attention]\ntype = \"softmax\"\n"),
+             Contains("s.toml:1:1: when: attention.type is an option of the axis at s.toml:4:1") &&
+                 Contains("move this [[axis]] below that one"));
+  CHECK_THAT(error_of_grid(types + axis_of_k("linear")),
+             Contains("s.toml:3:1: when holds for no cell: attention.type = \"linear\", but the "
+                      "values above are \"linformer\", \"softmax\""));
+  CHECK_THAT(error_of_grid("[[axis]]\nwhen = { optimizer.lr = 1e-2 }\nmodel.layers = [1, 2]\n"
+                           "[search]\noptimizer.lr = [1e-3, 1e-2]\n"),
+             Contains("s.toml:1:1: when: optimizer.lr is the option of [search]"));
+  CHECK(grid_of(types + axis_of_k("linformer")).variants.size() == 3);
   CHECK_THAT(error_of_grid("[[axis]]\nmodel.layers = { from = 1, to = 4 }\n"),
              Contains("exactly one of factor, step and count"));
   CHECK_THAT(error_of_grid("[[axis]]\nmodel.layers = { from = 4, to = 1, step = 1 }\n"),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 #include <set>
 #include <sstream>
@@ -9,6 +10,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/utf8.h"
 #include "tests/support/catch.h"
+#include "tests/support/files.h"
 
 namespace longhand::train {
 namespace {
@@ -114,7 +116,7 @@ TEST_CASE("tables: text, Markdown, LaTeX and CSV") {
         "variant & features & error (\\%) \\\\\n\\midrule\n"
         "performer & 16 & 0.123 \\\\\n"
         "a\\_b, \"c\" & 1024 & NaN \\\\\n"
-        "none|λ & - & 1.23e+07 \\\\\n"
+        "none\\textbar{}$\\lambda$ & - & 1.23e+07 \\\\\n"
         "\\bottomrule\n\\end{tabular}\n");
   CHECK(to_csv(example()) ==
         "variant,m,error\r\n"
@@ -133,10 +135,12 @@ TEST_CASE("results: JSON is read back unchanged, and other text refused") {
                         .machine = "m",
                         .date = "2026-01-01T00:00:00Z",
                         .version = "1",
+                        .provenance = {{"commit", "c"}, {"cpu", "p"}},
                         .tables = {example()}};
   const std::string text = to_json(results);
   const Results read = results_of_json(text, "r.json");
   CHECK(to_json(read) == text);
+  CHECK(read.provenance == results.provenance);
   CHECK(std::isnan(std::get<double>(read.tables[0].rows[1][2])));
   CHECK(read.tables[0].rows[0][1] == Cell(int64_t{16}));
   CHECK_THROWS_AS(results_of_json("{}", "r.json"), DataError);
@@ -182,7 +186,106 @@ TEST_CASE("tables: estimates with their intervals") {
     add_estimate(table.rows.back(), each);
   }
   CHECK(to_text(without_empty_columns(with_intervals(table))) ==
-        "x\n0.5 ±0.1\n0.99 (0.9 to 1)\n2\n-\n");
+        "x\n0.50 ±0.10\n0.990 (0.900 to 1.000)\n2\n-\n");
+}
+
+TEST_CASE("tables: a mean has the digits that its interval justifies") {
+  const auto shown = [](double mean, double half) {
+    Table table{.name = "t", .title = "", .columns = {{"x", ""}, {"low", ""}, {"high", ""}}};
+    table.rows = {{mean, mean - half, mean + half}};
+    return std::get<std::string>(with_intervals(table).rows[0][0]);
+  };
+  CHECK(shown(0.712345, 0.27326) == "0.71 ±0.27");
+  CHECK(shown(0.943123, 0.000123) == "0.94312 ±0.00012");
+  CHECK(shown(1234.56, 78.9) == "1235 ±79");
+  CHECK(shown(123456.7, 7890.0) == "123500 ±7900");
+  CHECK(shown(1.23456e-6, 1.5e-7) == "1.23e-06 ±1.5e-07");
+  CHECK(shown(1.23456e9, 1.5e6) == "1.2346e+09 ±1500000");
+  CHECK(shown(0, 0.05) == "0.000 ±0.050");
+  CHECK(shown(1, 0) == "1 ±0");
+}
+
+TEST_CASE("tables: the chosen columns in their order, in every format; unknown ones are named") {
+  Table table{.name = "t", .title = "Title", .columns = {{"name", ""}}};
+  add_estimate(table.columns, "x", "x");
+  table.rows = {{"a", 0.5, 0.4, 0.6}};
+  const TableStyle style{.columns = {"x", "name"}};
+  CHECK(to_format("text", table, table, style) == "x           name\n0.50 ±0.10  a\n");
+  CHECK(to_format("csv", table, table, style) == "x,name\r\n0.5,a\r\n");
+  CHECK_THAT(to_format("md", table, table, style), Catch::StartsWith("| x | name |\n"));
+  CHECK_THAT(to_format("tex", table, table, style), Catch::Contains("0.50 $\\pm$0.10 & a"));
+  CHECK_THROWS_WITH(to_format("text", table, table, {.columns = {"x", "y"}}),
+                    "--columns y: the table \"t\" has no such column; expected some of name,x");
+  CHECK_THROWS_WITH(to_format("csv", table, table, {.columns = {"y"}}),
+                    Catch::Contains("expected some of name,x,x_low,x_high"));
+}
+
+TEST_CASE("tables: the variant is in every block of a wide table") {
+  Table table{.name = "w", .title = "", .columns = {{"cell", ""}, {"variant", ""}}};
+  table.rows = {{std::string(45, 'c'), std::string(20, 'v')}};
+  for (int i = 0; i < 12; ++i) {
+    table.columns.push_back({"column_" + std::to_string(i), ""});
+    table.rows[0].push_back(int64_t{i});
+  }
+  std::istringstream lines(to_text(table));
+  int64_t blocks = 0;
+  for (std::string line; std::getline(lines, line);)
+    if (line.find("column_") != std::string::npos || line.starts_with("variant")) {
+      ++blocks;
+      CHECK_THAT(line, Catch::Contains("variant"));
+      std::getline(lines, line);
+      CHECK_THAT(line, Catch::Contains(std::string(20, 'v')));
+    }
+  CHECK(blocks >= 2);
+  const std::string text = to_text(table);
+  CHECK(text.find(std::string(45, 'c')) == text.rfind(std::string(45, 'c')));
+  CHECK(text.find(std::string(45, 'c')) != std::string::npos);
+}
+
+TEST_CASE("tables: the best is bold in Markdown and LaTeX, which has a caption and a label") {
+  Table table = example();
+  table.best = {{0, 2}};
+  CHECK_THAT(to_markdown(table), Catch::Contains("| performer | 16 | **0.123** |") &&
+                                     Catch::EndsWith("|\n\nBold: the best, and what seeds do not "
+                                                     "tell apart from it.\n"));
+  CHECK_THAT(to_latex(table), Catch::Contains("performer & 16 & \\textbf{0.123} \\\\"));
+  CHECK(to_text(table) == to_text(example()));
+  CHECK(to_csv(table) == to_csv(example()));
+  CHECK_THAT(to_latex(table, "50 % of a_b.", "tab:x"),
+             Catch::StartsWith("% \\usepackage{booktabs}\n\\begin{table}\n\\centering\n"
+                               "\\caption{50 \\% of a\\_b. Bold: the best") &&
+                 Catch::Contains("}\n\\label{tab:x}\n\\begin{tabular}{lrr}\n") &&
+                 Catch::EndsWith("\\end{tabular}\n\\end{table}\n"));
+  table.rows[1] = {"a-1", int64_t{-3}, -0.5};
+  CHECK_THAT(to_latex(table), Catch::Contains("a-1 & $-$3 & $-$0.5 "));
+  Results results;
+  results.tables = {table};
+  CHECK(results_of_json(to_json(results), "r").tables[0].best == table.best);
+  CHECK(with_columns(table, {"error", "variant"}).best ==
+        std::set<std::pair<size_t, size_t>>{{0, 0}});
+}
+
+TEST_CASE("tables: LaTeX compiles in a document, whatever names of variants hold") {
+  if (std::system("pdflatex --version >/dev/null 2>&1") != 0) {
+    WARN("skipped: pdflatex is not installed");
+    return;
+  }
+  Table table = example();
+  table.rows.push_back({R"([a] * ~^\{}$&#_%<>"|' ± × ² ⁺ σ λ Σ κ √ … −)", Cell{}, 0.5});
+  table.rows.push_back({"*", Cell{}, 0.5});
+  table.marked = {{0, 1}};
+  table.mark = "50 % more & less";
+  table.best = {{0, 2}};
+  const test::TemporaryDirectory folder;
+  test::write_text(folder / "t.tex",
+                   "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n" +
+                       to_latex(table, table.title + " of 50 % ±1", "tab:t") +
+                       "Table \\ref{tab:t}.\n\\end{document}\n");
+  const std::string command = "cd '" + folder.path().string() +
+                              "' && pdflatex -halt-on-error -interaction=nonstopmode t >out 2>&1";
+  const int code = std::system(command.c_str());
+  INFO(test::read_text(folder / "out"));
+  CHECK(code == 0);
 }
 
 TEST_CASE("tables that are not rectangular, or charts of unknown columns, are refused") {

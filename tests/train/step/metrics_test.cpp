@@ -1,6 +1,7 @@
 #include "longhand/train/step/evaluation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 
@@ -229,6 +230,32 @@ TEST_CASE("evaluation of a mixture, segment by segment") {
   REQUIRE(whole.size() == 1);
   CHECK(whole[0].name.empty());
   CHECK(whole[0].metrics.correct == parts[0].metrics.correct);
+}
+
+TEST_CASE("the parts of a batch have the logits of the whole, on all threads") {
+  ToyModel model(DType::f64, true);
+  const LogitsFn whole = logits_of(model);
+  Tensor tokens = Tensor::zeros({7, 100}, DType::i32),
+         targets = Tensor::zeros({7, 100}, DType::i32);
+  for (int64_t i = 0; i < tokens.numel(); ++i)
+    tokens.data<int32_t>()[i] = targets.data<int32_t>()[i] = static_cast<int32_t>(i % 3);
+  const data::Batch batch{tokens, targets, {}};
+  std::atomic<int> calls = 0, recorded = 0;
+  const LogitsFn parts = in_parts([&](const data::Batch& part, const nn::Pass& pass) {
+    ++calls;
+    recorded += grad_enabled();
+    return whole(part, pass);
+  });
+  const WithThreads with(3);
+  const NoGrad no_grad;
+  const Prediction joined = parts(batch, {}), expected = whole(batch, {});
+  CHECK(calls == 7);  // of at most 128 tokens
+  CHECK(recorded == 0);
+  CHECK(joined.targets.to_vector<int32_t>() == targets.to_vector<int32_t>());
+  const auto all = expected.logits.value().to_vector<double>(),
+             found = joined.logits.value().to_vector<double>();
+  REQUIRE(found.size() == all.size());
+  for (size_t i = 0; i < all.size(); ++i) CHECK(found[i] == Approx(all[i]).epsilon(1e-12));
 }
 
 TEST_CASE("evaluation reports its progress") {

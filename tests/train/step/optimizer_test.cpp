@@ -286,4 +286,106 @@ TEST_CASE("optimizer options are read and checked") {
   CHECK(identical(optimizer->parameters()[1].second.value(), before[1].second.value()));
 }
 
+// U V' of x = U S V', as Muon approximates it, with sums written out.
+std::vector<double> orthogonalised(std::vector<double> x, int64_t rows, int64_t columns) {
+  double square = 0;
+  for (const double v : x) square += v * v;
+  for (double& v : x) v /= std::sqrt(square) + 1e-7;
+  const auto at = [&](const std::vector<double>& m, int64_t r, int64_t c) {
+    return m[static_cast<size_t>(r * columns + c)];
+  };
+  for (int step = 0; step < 5; ++step) {
+    std::vector<double> gram(static_cast<size_t>(rows * rows)), poly = gram, next = x;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < rows; ++j)
+        for (int64_t k = 0; k < columns; ++k)
+          gram[static_cast<size_t>(i * rows + j)] += at(x, i, k) * at(x, j, k);
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < rows; ++j) {
+        double sum = -4.7750 * gram[static_cast<size_t>(i * rows + j)];
+        for (int64_t k = 0; k < rows; ++k)
+          sum += 2.0315 * gram[static_cast<size_t>(i * rows + k)] *
+                 gram[static_cast<size_t>(k * rows + j)];
+        poly[static_cast<size_t>(i * rows + j)] = sum;
+      }
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t c = 0; c < columns; ++c) {
+        double sum = 3.4445 * at(x, i, c);
+        for (int64_t k = 0; k < rows; ++k)
+          sum += poly[static_cast<size_t>(i * rows + k)] * at(x, k, c);
+        next[static_cast<size_t>(i * columns + c)] = sum;
+      }
+    x = next;
+  }
+  return x;
+}
+
+TEST_CASE("optimizer: muon follows its formula for matrices and AdamW for the rest") {
+  const bool tall = GENERATE(false, true);
+  const double scale = GENERATE(1.0, 0.25), lambda = 0.1, mu = 0.9;
+  const Shape shape = tall ? Shape{5, 3} : Shape{3, 5};
+  Parameters parameters{{"blocks.weight", Variable(normal(shape, DType::f64, 1), true)},
+                        {"embeddings.token.weight", Variable(normal({3, 5}, DType::f64, 2), true)},
+                        {"head.weight", Variable(normal({3, 5}, DType::f64, 3), true)},
+                        {"blocks.bias", Variable(normal({5}, DType::f64, 4), true)}};
+  Parameters copies;
+  for (const auto& [name, parameter] : parameters)
+    copies.emplace_back(name, Variable(parameter.value().clone(), true));
+  MuonOptions options{.momentum = mu, .others = {.weight_decay = lambda}};
+  const auto muon = make_muon(parameters, options);
+  const auto adam = make_adam(copies, options.others);
+  std::vector<double> theta = parameters[0].second.value().to_vector<double>(), b(15);
+  for (uint64_t t = 1; t <= 3; ++t) {
+    const double lr = 0.1 / static_cast<double>(t);
+    Gradients gradients{normal(shape, DType::f64, 10 + t), normal({3, 5}, DType::f64, 20 + t),
+                        normal({3, 5}, DType::f64, 30 + t), normal({5}, DType::f64, 40 + t)};
+    muon->step(lr, gradients, scale);
+    adam->step(lr, gradients, scale);
+    const std::vector<double> g = gradients[0].to_vector<double>();
+    std::vector<double> u(15);
+    for (size_t i = 0; i < 15; ++i) {
+      b[i] = mu * b[i] + (1 - mu) * scale * g[i];
+      u[i] = (1 - mu) * scale * g[i] + mu * b[i];
+    }
+    if (tall) {  // the transpose of what the transpose becomes
+      std::vector<double> turned(15);
+      for (size_t i = 0; i < 15; ++i) turned[i % 3 * 5 + i / 3] = u[i];
+      turned = orthogonalised(turned, 3, 5);
+      for (size_t i = 0; i < 15; ++i) u[i] = turned[i % 3 * 5 + i / 3];
+    } else {
+      u = orthogonalised(u, 3, 5);
+    }
+    const std::vector<double> now = parameters[0].second.value().to_vector<double>();
+    for (size_t i = 0; i < 15; ++i) {
+      theta[i] = (1 - lr * lambda) * theta[i] - 0.2 * std::sqrt(5.0) * lr * u[i];
+      CHECK(now[i] == Approx(theta[i]).epsilon(1e-9).margin(1e-12));
+    }
+    for (size_t i = 1; i < 4; ++i)
+      CHECK(identical(parameters[i].second.value(), copies[i].second.value()));
+  }
+  const nn::StateDict state = muon->state_dict();
+  CHECK(state.contains("momentum.blocks.weight"));
+  CHECK_FALSE(state.contains("m.blocks.weight"));
+  CHECK_FALSE(state.contains("momentum.blocks.bias"));
+  CHECK(state.contains("v.embeddings.token.weight"));
+}
+
+TEST_CASE("optimizer: muon makes all directions of a step equally long") {
+  // Singular values 1, 0.1 and 0.03: those of the step are between 0.6 and 1.3 of each other's unit.
+  Tensor g = Tensor::zeros({3, 8}, DType::f32);
+  const double s[] = {1, 0.1, 0.03};
+  for (int64_t i = 0; i < 3; ++i) g.data<float>()[i * 8 + i] = static_cast<float>(s[i]);
+  Parameters parameters{{"w", Variable(Tensor::zeros({3, 8}, DType::f32), true)}};
+  MuonOptions options;
+  options.others.weight_decay = 0;
+  make_muon(parameters, options)->step(1, {g});
+  for (int64_t i = 0; i < 3; ++i) {
+    const double value =
+        -parameters[0].second.value().data<float>()[i * 8 + i] / (0.2 * std::sqrt(8.0));
+    INFO(i);
+    CHECK(value > 0.6);
+    CHECK(value < 1.3);
+  }
+}
+
 }  // namespace longhand::train

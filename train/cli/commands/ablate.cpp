@@ -39,7 +39,7 @@ struct Arguments : Common {
   std::vector<std::string> merge;  // directories
   std::optional<int64_t> threads;
   train::RunnerOptions runner;
-  bool dry_run = false, verify = false, repair = false;
+  bool dry_run = false, verify = false, repair = false, change_sweep = false;
 };
 
 /// A sweep, and the states of its cells in its directory.
@@ -101,7 +101,7 @@ std::string command_of(const Arguments& a) {
 
 std::string counts(const train::SweepProgress& p) {
   std::string text = fmt::format("{}/{} cells", p.finished, p.cells);
-  if (p.failed > 0) text += fmt::format(", {} failed", p.failed);
+  if (p.failed + p.diverged > 0) text += fmt::format(", {} failed", p.failed + p.diverged);
   if (p.damaged > 0) text += fmt::format(", {} damaged", p.damaged);
   if (p.elsewhere > 0) text += fmt::format(", {} in other processes", p.elsewhere);
   if (p.seconds_left) text += fmt::format(", {} left", duration(*p.seconds_left));
@@ -141,16 +141,20 @@ std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
 
 /// The variants to be read by people: their labels stand for the values of the axes.
 train::Table variants_to_read(const train::Results& results, const train::Grid& grid) {
-  const train::Table& table = results.table("variants");
+  const train::Table table = with_intervals(results.table("variants"));
   return without_empty_columns(without_columns(table, [&](size_t i) {
     return std::find(grid.keys.begin(), grid.keys.end(), table.columns[i].heading) !=
            grid.keys.end();
   }));
 }
 
-std::string text_of(const train::Results& results, const train::Grid& grid) {
-  return to_text(variants_to_read(results, grid)) + "\n" + wrapped_lines(results.summary, 100) +
-         "\n";
+std::string variants_of(const Arguments& a, const train::Results& results,
+                        const train::Grid& grid) {
+  return printed_table(a, results, results.table("variants"), variants_to_read(results, grid));
+}
+
+std::string text_of(const Arguments& a, const train::Results& results, const train::Grid& grid) {
+  return variants_of(a, results, grid) + "\n" + wrapped_lines(results.summary, 100) + "\n";
 }
 
 train::Results results_of(const Opened& opened, const fs::path& directory,
@@ -159,17 +163,13 @@ train::Results results_of(const Opened& opened, const fs::path& directory,
 }
 
 int print_table(const Arguments& a) {
-  train::check_format(a.table);
   check<ConfigError>(!a.sweep.empty(),
                      "--table: expected the directory of a sweep, as in: longhand "
                      "ablate --table md DIR");
   const Opened opened = open_directory(a.sweep);
   const train::Results results = results_of(opened, a.sweep, "");
-  if (a.table == "text")
-    print_stdout("{}", text_of(results, opened.grid));
-  else
-    print_stdout("{}", to_format(a.table, results.table("variants"),
-                                 variants_to_read(results, opened.grid)));
+  write_or_print("", a.table == "text" ? text_of(a, results, opened.grid)
+                                       : variants_of(a, results, opened.grid));
   return success;
 }
 
@@ -180,26 +180,21 @@ int print_status(const Arguments& a) {
     print_stdout("{}", to_json(results));
     return success;
   }
-  train::Table cells = results.table("cells");
+  const train::Table& cells = results.table("cells");
+  const train::CellRefs runs = runs_of(opened.sweep, opened.grid, opened.states);
   std::map<std::string, int64_t> by_status;
-  for (const auto& row : cells.rows)
-    ++by_status[std::get<std::string>(row[cells.column("status")])];
+  for (const train::SweepCell& cell : runs)
+    ++by_status[to_string(opened.states.at(cell.hash).status)];
   std::vector<std::string> counted;
   for (const auto& [status, number] : by_status)
     counted.push_back(fmt::format("{} {}", number, status));
   // Label, seed and state; the other columns are in cells.csv.
-  train::Table out{.name = "status", .title = "", .columns = {}};
-  for (const char* const name : {"cell", "variant", "trial", "seed", "phase", "status", "step",
-                                 "attempts", "seconds", "reason"}) {
-    const auto found = std::find_if(cells.columns.begin(), cells.columns.end(),
-                                    [&](const train::Column& c) { return c.name == name; });
-    if (found == cells.columns.end()) continue;
-    const auto index = static_cast<size_t>(found - cells.columns.begin());
-    out.columns.push_back(*found);
-    out.rows.resize(cells.rows.size());
-    for (size_t i = 0; i < cells.rows.size(); ++i) out.rows[i].push_back(cells.rows[i][index]);
-  }
-  print_stdout("{}{}\n", to_text(without_empty_columns(out)), fmt::join(counted, ", "));
+  std::vector<std::string> shown = {"cell",   "variant", "trial",    "seed",    "phase",
+                                    "status", "step",    "attempts", "seconds", "reason"};
+  std::erase_if(shown, [&](const std::string& name) { return !cells.find(name); });
+  print_stdout("{}{} cells: {}\n",
+               printed_table(a, results, cells, without_empty_columns(with_columns(cells, shown))),
+               runs.size(), fmt::join(counted, ", "));
   return success;
 }
 
@@ -227,7 +222,7 @@ int print_verification(const Arguments& a) {
   out.add("cells", found.cells)
       .add("differences", differences)
       .add("results", Json::parse(to_json(results)))
-      .literal(text_of(results, opened.grid));
+      .literal(text_of(a, results, opened.grid));
   for (const std::string& each : differences) out.literal("differs: " + one_line(each) + "\n");
   return out.text("{cells} cells evaluated from their checkpoints, ")
       .print("{} differences\n", differences.size())
@@ -287,8 +282,26 @@ int exit_code(const train::SweepOutcome& outcome) {
   return outcome.finished == outcome.cells ? success : failure;
 }
 
+/// Throws ConfigError if --out is the directory of another sweep.
+void check_directory(const Arguments& a, const train::Sweep& sweep) {
+  const fs::path file = fs::path(a.out) / "sweep.toml";
+  if (a.change_sweep || !fs::exists(file)) return;
+  std::string difference;
+  try {
+    train::check_digest(file);
+    difference = difference_of(sweep, train::Sweep::load(file));
+  } catch (const Error&) {  // damaged, or not valid for this version and its plugins
+    return;
+  }
+  check<ConfigError>(difference.empty(), "--out ", a.out, ": the directory of another sweep than ",
+                     a.sweep, ": ", difference,
+                     "; expected another directory, or --change-sweep, with which the cells that "
+                     "are not of this sweep stay but no longer count");
+}
+
 int run(const Arguments& a, Opened& opened) {
   const fs::path directory = a.out;
+  check_directory(a, opened.sweep);
   train::RunnerOptions options = a.runner;
   options.shard = read_shard(a.shard);
   options.threads = threads_of_a_cell(a);
@@ -339,7 +352,7 @@ int run(const Arguments& a, Opened& opened) {
     cost = written - begin;
     return results;
   };
-  write();
+  variants_of(a, write(), opened.grid);  // throws for unknown --columns before the first cell
   options.on_end = [&](const train::EndedCell& cell) {
     opened.states[cell.cell.hash] = cell.state;
     try {
@@ -359,10 +372,7 @@ int run(const Arguments& a, Opened& opened) {
   if (a.json)
     print_stdout("{}", to_json(results));
   else
-    print_stdout("{}{}\n{}\n", to_text(variants_to_read(results, opened.grid)),
-                 wrapped_lines(results.summary, 100), (directory / "results.json").string());
-  const int64_t left =
-      outcome.cells - outcome.finished - outcome.diverged - outcome.failed - outcome.damaged;
+    print_stdout("{}{}\n", text_of(a, results, opened.grid), (directory / "results.json").string());
   if (outcome.damaged > 0)
     print_stderr(
         "longhand: {} of {} cells are damaged, or undecided because a trial is; repair them with: "
@@ -371,15 +381,18 @@ int run(const Arguments& a, Opened& opened) {
   if (outcome.failed + outcome.diverged > 0)
     print_stderr("longhand: {} of {} cells failed; see longhand ablate --status {}\n",
                  outcome.failed + outcome.diverged, outcome.cells, directory.string());
-  if (outcome.stopped || left > 0)
-    print_stderr("longhand: {}, {} cells left; continue with: {}\n",
-                 outcome.stopped ? "stopped" : "ended after too many failures", left,
-                 command_of(a));
+  if (outcome.stopped || outcome.left() > 0)
+    print_stderr("longhand: {}, {} of {} cells left; continue with: {}\n",
+                 outcome.stopped             ? "stopped"
+                 : a.runner.max_failures > 0 ? "ended after too many failures"
+                                             : "cells were stopped by signals",
+                 outcome.left(), outcome.cells, command_of(a));
   const int code = exit_code(outcome);
   return code == success && !all_merged ? failure : code;
 }
 
 int ablate(Arguments a) {
+  check_table(a);
   if (!a.status.empty()) return print_status(a);
   if (!a.table.empty()) return print_table(a);
   check<ConfigError>(
@@ -411,9 +424,10 @@ void add_ablate(Command& program) {
   c.add("--cell-timeout", a->runner.cell_timeout).positive();
   const Argument verify = c.flag("--verify", a->verify);
   c.flag("--repair", a->repair).excludes(verify);
+  c.flag("--change-sweep", a->change_sweep);
   c.flag("--dry-run", a->dry_run);
   c.add("--status", a->status);
-  const Argument table = c.add("--table", a->table);
+  const Argument table = c.common(*a, "table");
   c.common(*a, "set quiet");
   c.common(*a, "json").excludes(table);
   c.common(*a, "words");

@@ -147,9 +147,10 @@ std::string crossovers_text(const std::vector<Json>& done) {
 int bench(const BenchArguments& arguments) {
   seed_or_default(arguments);  // throws
   check<ConfigError>(
-      !arguments.against.empty() || (!arguments.rounds && arguments.table.empty()),
-      "bench step: --rounds and --table are of comparisons; expected --against, too");
-  if (!arguments.table.empty()) train::check_format(arguments.table);
+      !arguments.against.empty() ||
+          (!arguments.rounds && arguments.table.empty() && arguments.style.columns.empty()),
+      "bench step: --rounds, --table and --columns are of comparisons; expected --against, too");
+  check_table(arguments);
   train::BenchGrid grid = arguments.grid;
   grid.set = arguments.set;
   const std::vector<train::BenchCell> cells = train::cells_of(grid);
@@ -216,7 +217,7 @@ void add_one_bench(Command& group, const std::string& what) {
     c.flag("--recompute", a->options.recompute);
     c.add("--against", a->against);
     c.add("--rounds", a->rounds).positive();
-    c.add("--table", a->table);
+    c.common(*a, "table");
   }
   c.add("--seconds", a->options.seconds).not_negative();
   c.add("--repetitions", a->options.repetitions).positive();

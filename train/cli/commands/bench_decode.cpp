@@ -98,6 +98,7 @@ std::vector<train::BenchCell> compared_cells(const train::BenchGrid& grid) {
 }
 
 int run(const Arguments& a) {
+  check_table(a);
   train::DecodeOptions options = a.options;
   options.seed = seed_or_default(a);
   train::BenchGrid grid = a.grid;
@@ -150,7 +151,7 @@ void add_bench_decode(Command& bench) {
   c.add("--d-model", a->grid.d_model).positive();
   c.add("--heads", a->grid.heads).positive();
   c.add("--seconds", a->options.seconds).not_negative();
-  c.add("--table", a->table);
+  c.common(*a, "table");
   c.common(*a, "set seed threads results quiet json");
 }
 

@@ -109,6 +109,9 @@ int evaluate_run(const Arguments& arguments) {
     check<ConfigError>(value->empty(), flag, " ", *value,
                        ": expected --grid, --over, --draws or several runs; the result of a single "
                        "evaluation is printed, with --json as JSON");
+  check<ConfigError>(arguments.style.columns.empty(),
+                     "--columns: expected --grid, --over, --draws or several runs, which give a "
+                     "table");
   check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
   train::SavedModel saved = load_run(arguments, arguments.runs[0]);
   check_length(saved.config, arguments);
@@ -170,7 +173,7 @@ int evaluate(Arguments arguments) {
     (is_run ? arguments.runs : arguments.set).push_back(word);
   }
   check<ConfigError>(!arguments.runs.empty(), "evaluate: expected the directory of a run");
-  if (!arguments.table.empty()) train::check_format(arguments.table);
+  check_table(arguments);
   if (!arguments.grid.empty() || !arguments.over.empty()) return evaluate_over_grid(arguments);
   if (arguments.runs.size() > 1 || arguments.draws) return evaluate_as_ensemble(arguments);
   return evaluate_run(arguments);
@@ -188,7 +191,7 @@ void add_evaluate(Command& program) {
   c.add("--draws", a->draws).positive();
   c.add("--seed", a->seed);
   c.common(*a, "set trust_paths accept_data threads quiet json results");
-  c.add("--table", a->table);
+  c.common(*a, "table");
 }
 
 }  // namespace longhand::cli

@@ -47,7 +47,7 @@ int plan(const Arguments& a) {
   check_numbers(a.length, "--length", int64_t{1} << 30);
   check<ConfigError>(!a.memory || (*a.memory > 0 && std::isfinite(*a.memory)), "--memory ",
                      a.memory.value_or(0), ": expected a number above 0, in GiB");
-  if (!a.table.empty()) train::check_format(a.table);
+  check_table(a);
   train::Config config = train::Config::load(a.config);
   apply(a, config);
   train::ForecastRequest request;
@@ -101,7 +101,7 @@ void add_plan(Command& program) {
   c.add("--seconds", a->seconds).not_negative();
   c.add("--memory", a->memory);
   c.flag("--here", a->here);
-  c.add("--table", a->table);
+  c.common(*a, "table");
   c.common(*a, "results set seed threads quiet json words");
 }
 

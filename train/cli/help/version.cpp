@@ -6,10 +6,12 @@
 
 #include <vector>
 
+#include "longhand/core/gemm.h"
 #include "longhand/core/kernels/gemm_tile_kernels.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 #include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output/answer.h"
 #include "longhand/train/cli/output/output.h"
@@ -38,33 +40,29 @@ bool is_right(const kernels::TileKernel& kernel) {
 }  // namespace
 
 int print_version(bool json) {
-  const std::string compiler =
-      fmt::format("{} {}.{}.{}",
-#ifdef __clang__
-                  "clang", __clang_major__, __clang_minor__, __clang_patchlevel__
-#else
-                  "gcc", __GNUC__, __GNUC_MINOR__, __GNUC_PATCHLEVEL__
-#endif
-      );
   const std::string used(name_of(isa()));
   std::vector<std::string> available, tested, wrong;
   for (const Isa set : all_isas)
     if (set <= machine_isa()) available.emplace_back(name_of(set));
   for (const kernels::TileKernel& kernel : kernels::tile_kernels())
     (is_right(kernel) ? tested : wrong).emplace_back(kernel.name);
+  const std::string advice = blas_advice();
   Answer out(json);
-  out.add("version", version())
-      .add("compiler", compiler)
-      .add("mpi", launcher() ? Json(launcher()->version()) : Json())
+  out.add("version", version());
+  for (const auto& [what, value] : train::provenance()) out.add(what, value);
+  out.add("mpi", launcher() ? Json(launcher()->version()) : Json())
       .add("machine", train::machine_description())
       .add("instruction_sets", Json{{"available", available}, {"used", used}})
       .add("micro_kernels", Json{{"tested", tested}, {"wrong", wrong}})
       .add("threads", threads())
-      .text("longhand {version}\n{compiler}; {machine}; {threads} threads\n");
+      .text(
+          "longhand {version}, commit {commit}\n{compiler}, {flags}\n{cpu}; {machine}; {threads} "
+          "threads\n{libraries}\n");
   if (launcher()) out.text("{mpi}\n");
   out.print("instruction sets: this CPU has {}; in use: {}\nmicro-kernels tested: {}\n",
-            fmt::join(available, ", "), used, fmt::join(tested, ", "))
-      .end();
+            fmt::join(available, ", "), used, fmt::join(tested, ", "));
+  if (!advice.empty()) out.print("{}\n", advice);
+  out.end();
   if (wrong.empty()) return success;
   print_stderr("longhand: micro-kernels that give wrong products on this CPU: {}\n",
                fmt::join(wrong, ", "));

@@ -13,6 +13,14 @@ namespace longhand::cli {
 /// Adds to results of the chosen command where they are from, and returns their JSON.
 std::string json_of_results(train::Results& results);
 
+/// Throws ConfigError for a format of --table that is unknown, and for a caption or a label of another one
+/// than tex: before a command begins.
+void check_table(const Common& arguments);
+/// The table of results that a command prints with --table, else as text. Caption and label follow from the
+/// titles unless they are given.
+std::string printed_table(const Common& arguments, const train::Results& results,
+                          const train::Table& table, const train::Table& readable);
+
 /// How finish() prints tables.
 struct Shown {
   std::vector<std::string> hidden{};  // tables that are only written

@@ -1,0 +1,121 @@
+// fuzzy_recall: as in_context_recall, but keys and values are sequences of 1 to 3 tokens, without marks of
+// where one ends (MAD, see mad.h). In validation and test, keys have the greatest length.
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "longhand/data/registry.h"
+#include "longhand/data/tasks/mad.h"
+
+namespace longhand::data {
+namespace {
+
+using Motif = std::vector<int32_t>;
+
+/// Tokens: those of keys, those of values, noise, padding; without multi_query, the last one stands before
+/// the key that is asked for.
+struct FuzzyOptions : AnswerOptions {
+  int64_t k_motif_size = 3, v_motif_size = 3;
+
+  int64_t special() const { return multi_query ? 1 : 2; }
+  int64_t longest_pair() const { return k_motif_size + v_motif_size; }
+  void describe(OptionVisitor& v) {
+    AnswerOptions::describe(v);
+    v.integer("k_motif_size", k_motif_size, {1, 64}, "number of tokens of the longest keys");
+    v.integer("v_motif_size", v_motif_size, {1, 64}, "number of tokens of the longest values");
+    require_tokens(v, special());
+    v.require(keys(special()) >= k_motif_size, "k_motif_size",
+              concat_message("expected at most the number of tokens for keys, ", keys(special()),
+                             ": those of a key differ"));
+    v.require(values(special()) >= v_motif_size, "v_motif_size",
+              concat_message("expected at most the number of tokens for values, ",
+                             values(special()), ": those of a value differ"));
+    for (const int64_t n : length)
+      v.require(n > 3 * longest_pair(), "length",
+                concat_message("expected more than 3 (k_motif_size + v_motif_size) = ",
+                               3 * longest_pair()));
+  }
+};
+
+int64_t from_one_to(RandomStream& random, int64_t most) {
+  return 1 + static_cast<int64_t>(random.below(most));
+}
+
+// `size` different tokens of `count` from `first` on; every sequence is equally likely.
+Motif draw_motif(RandomStream& random, int64_t first, int64_t count, int64_t size) {
+  Motif out;
+  while (std::ssize(out) < size) {
+    const auto token = static_cast<int32_t>(first + static_cast<int64_t>(random.below(count)));
+    if (std::ranges::find(out, token) == out.end()) out.push_back(token);
+  }
+  return out;
+}
+
+// A sequence of length + 1 tokens.
+Recited draw_motifs(const FuzzyOptions& o, RandomStream& random, int64_t length, bool training) {
+  const int64_t keys = o.keys(o.special()), values = o.values(o.special());
+  const auto key_size = [&] {
+    return training ? from_one_to(random, o.k_motif_size) : o.k_motif_size;
+  };
+  const auto draw_key = [&](int64_t size) { return draw_motif(random, 0, keys, size); };
+  const auto draw_value = [&](int64_t size) { return draw_motif(random, keys, values, size); };
+  const Motif asked = draw_key(key_size()),
+              answer = draw_value(from_one_to(random, o.v_motif_size));
+  const int64_t pair = std::ssize(asked) + std::ssize(answer);
+
+  // The pair that is asked for comes where the sequence reaches a place drawn beforehand, or where the key is
+  // drawn. The place may lie behind the end: then the answer cannot be known, as in the code of the paper.
+  const auto place = static_cast<int64_t>(random.below(length - 2 * pair));
+  bool placed = false;
+  std::map<Motif, Motif> value_of{{asked, answer}};
+  std::map<Motif, bool> seen;
+  Recited drawn;
+  while (std::ssize(drawn.tokens) < length - pair - o.longest_pair()) {
+    const int64_t size = key_size(), value_size = from_one_to(random, o.v_motif_size);
+    if (std::ssize(drawn.tokens) >= place && !placed) {
+      drawn.add(asked);
+      drawn.add(answer);
+      placed = seen[asked] = true;
+      continue;
+    }
+    if (o.noise.falls(random)) {
+      for (int64_t i = 0; i < size + value_size; ++i)
+        drawn.add(o.noise.draw(random, o.plain(o.special())));
+      continue;
+    }
+    const Motif key = draw_key(size);
+    auto value = value_of.find(key);
+    if (value == value_of.end()) value = value_of.emplace(key, draw_value(value_size)).first;
+    placed = placed || key == asked;
+    drawn.add(key);
+    drawn.add(value->second, std::exchange(seen[key], true) && o.multi_query);
+  }
+  if (!o.multi_query) drawn.add(static_cast<int32_t>(o.vocabulary - 1));
+  drawn.add(asked);
+  drawn.add(answer, true);
+
+  Recited padded;
+  const auto pad = static_cast<int32_t>(o.vocabulary - o.special());
+  for (int64_t i = std::ssize(drawn.tokens); i <= length; ++i) padded.add(pad);
+  for (size_t i = 0; i < drawn.tokens.size(); ++i) padded.add(drawn.tokens[i], drawn.known[i]);
+  return padded;
+}
+
+std::optional<TaskInfo> info_of(const FuzzyOptions& o) { return o.info(0); }
+
+Task make(const FuzzyOptions& o, uint64_t seed, const Splits&) {
+  return o.make_recited(seed, 0, [o](RandomStream& random, int64_t length, bool training) {
+    return draw_motifs(o, random, length, training);
+  });
+}
+
+}  // namespace
+
+TaskSpec register_fuzzy_recall() {
+  return make_spec<FuzzyOptions>("in_context_recall with keys and values of 1 to 3 tokens", info_of,
+                                 make);
+}
+
+}  // namespace longhand::data

@@ -1,0 +1,79 @@
+// in_context_recall: pairs of a key and its value, drawn anew for each sequence, where keys come again (MAD,
+// see mad.h). noisy_recall: the same, with pairs of tokens that mean nothing in between.
+#include <vector>
+
+#include "longhand/data/registry.h"
+#include "longhand/data/tasks/mad.h"
+
+namespace longhand::data {
+namespace {
+
+/// Tokens: keys, values, noise; without multi_query, the last one stands before the key that is asked for.
+struct PairOptions : AnswerOptions {
+  int64_t special() const { return multi_query ? 0 : 1; }
+  void describe(OptionVisitor& v) {
+    AnswerOptions::describe(v);
+    require_tokens(v, special());
+  }
+};
+
+// A sequence of `length` tokens, plus the special one.
+Recited draw_pairs(const PairOptions& o, RandomStream& random, int64_t length) {
+  constexpr int32_t unseen = -1;
+  const int64_t keys = o.keys(o.special()), values = o.values(o.special()), pairs = length / 2;
+  Recited drawn;
+  std::vector<int32_t> value_of, seen;
+  // Noise may take the place of every pair but the last, so that no key is left to ask for.
+  do {
+    drawn = {};
+    value_of.assign(static_cast<size_t>(keys), unseen);
+    seen.clear();
+    const auto certain = static_cast<int64_t>(random.below(pairs));
+    for (int64_t i = 0; i + 1 < pairs; ++i) {
+      if (i != certain && o.noise.falls(random)) {
+        for (int j = 0; j < 2; ++j) drawn.add(o.noise.draw(random, o.plain(o.special())));
+        continue;
+      }
+      const auto key = static_cast<int32_t>(random.below(keys));
+      int32_t& value = value_of[static_cast<size_t>(key)];
+      const bool known = value != unseen;
+      if (!known) {
+        value = static_cast<int32_t>(keys + static_cast<int64_t>(random.below(values)));
+        seen.push_back(key);
+      }
+      drawn.add(key);
+      drawn.add(value, known && o.multi_query);
+    }
+  } while (seen.empty());
+  if (!o.multi_query) drawn.add(static_cast<int32_t>(o.vocabulary - 1));
+  const int32_t asked = seen[random.below(seen.size())];
+  drawn.add(asked);
+  drawn.add(value_of[static_cast<size_t>(asked)], true);
+  return drawn;
+}
+
+std::optional<TaskInfo> info_of(const PairOptions& o) { return o.info(1 - o.special()); }
+
+Task make(const PairOptions& o, uint64_t seed, const Splits&) {
+  return o.make_recited(seed, 1 - o.special(), [o](RandomStream& random, int64_t length, bool) {
+    return draw_pairs(o, random, length);
+  });
+}
+
+}  // namespace
+
+TaskSpec register_in_context_recall() {
+  return make_spec<PairOptions>(
+      "pairs of keys and values, some again: the value of a key seen before", info_of, make);
+}
+
+TaskSpec register_noisy_recall() {
+  PairOptions defaults;
+  defaults.vocabulary = 32;
+  defaults.noise = {.noise_vocab_size = 16, .frac_noise = 0.2};
+  return make_spec<PairOptions>(
+      "in_context_recall with pairs of tokens that mean nothing in between", info_of, make,
+      defaults);
+}
+
+}  // namespace longhand::data

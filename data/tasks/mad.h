@@ -1,0 +1,66 @@
+// What the tasks of MAD have in common: Poli et al. 2024, "Mechanistic Design and Scaling of Hybrid
+// Architectures", arXiv 2403.17844, section 3 and appendix B. Distributions and names of options are those of
+// the code of the paper.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "longhand/data/tasks/generated.h"
+
+namespace longhand::data {
+
+/// Tokens of a vocabulary of their own, in place of some that mean something.
+struct Noise {
+  int64_t noise_vocab_size = 0;
+  double frac_noise = 0;
+
+  void describe(OptionVisitor& v);
+  bool falls(RandomStream& random) const { return frac_noise > 0 && random.uniform() < frac_noise; }
+  /// One of the tokens from `first` on.
+  int32_t draw(RandomStream& random, int64_t first) const {
+    return static_cast<int32_t>(first + static_cast<int64_t>(random.below(noise_vocab_size)));
+  }
+};
+
+/// A sequence in which each token is predicted from those before it, and which of its tokens can be known.
+struct Recited {
+  std::vector<int32_t> tokens;
+  std::vector<bool> known;
+
+  void add(int32_t token, bool is_known = false) {
+    tokens.push_back(token);
+    known.push_back(is_known);
+  }
+  void add(std::span<const int32_t> some, bool are_known = false) {
+    for (const int32_t token : some) add(token, are_known);
+  }
+};
+
+/// The options of tasks that ask for values of keys seen before in the sequence.
+struct AnswerOptions : MixtureOfLengths {
+  int64_t vocabulary = 16;
+  Noise noise{};
+  bool multi_query = true;
+  std::string train_loss = "all";
+
+  AnswerOptions() : MixtureOfLengths{{128}, {{12800}, {1280}, {1280}}} {}
+  void describe(OptionVisitor& v);
+  /// Requires a key and a value beside `special` tokens and noise.
+  void require_tokens(OptionVisitor& v, int64_t special) const;
+  /// The numbers of tokens that stand for keys, and for values; `special` tokens have another meaning.
+  int64_t keys(int64_t special) const { return plain(special) / 2; }
+  int64_t values(int64_t special) const { return plain(special) - keys(special); }
+  int64_t plain(int64_t special) const { return vocabulary - special - noise.noise_vocab_size; }
+  /// Sequences have length + 1 - `dropped` tokens, of which a model reads all but the last.
+  TaskInfo info(int64_t dropped) const;
+  /// `recite` draws a sequence, for training or not, of a segment whose option length is `length`.
+  Task make_recited(uint64_t seed, int64_t dropped,
+                    const std::function<Recited(RandomStream& random, int64_t length,
+                                                bool training)>& recite) const;
+};
+
+}  // namespace longhand::data

@@ -1,0 +1,132 @@
+#include "longhand/train/lab/paired.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include "longhand/core/error.h"
+#include "longhand/train/lab/seeds.h"
+#include "longhand/train/results/rows.h"
+
+namespace longhand::train {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_sweep(const Results& results) { return results.kind == "ablate"; }
+
+/// The directory of a sweep, or the name of another file.
+std::string name_of(const ReportedResults& results) {
+  const fs::path file(results.path);
+  return file.filename() == "results.json" ? file.parent_path().string() : results.path;
+}
+
+/// "accuracy" or "loss"
+std::string metric_of(const ReportedResults& sweep) {
+  check<ConfigError>(is_sweep(sweep.results), sweep.path, ": results of ", sweep.results.kind,
+                     "; expected those of a sweep, written by ablate");
+  return sweep.results.table("variants").find("accuracy") ? "accuracy" : "loss";
+}
+
+using Scores = std::map<std::string, SeedScores>;  // by variant
+
+/// Those of the finished cells; `order`: the variants as they stand in the table.
+Scores scores_of(const Results& sweep, const std::string& metric, std::vector<std::string>& order) {
+  const Table& cells = sweep.table("cells");
+  Scores out;
+  for (const auto& row : cells.rows) {
+    const auto score = number_in(row[cells.column("test_" + metric)]);
+    if (to_text(row[cells.column("phase")]) != "final" || !score) continue;
+    const std::string variant = to_text(row[cells.column("variant")]);
+    if (!out.contains(variant)) order.push_back(variant);
+    out[variant][std::get<int64_t>(row[cells.column("seed")])] = *score;
+  }
+  return out;
+}
+
+/// The scores of the seeds that others have, too.
+SeedScores in_common(const SeedScores& scores, const SeedScores& others) {
+  SeedScores out;
+  for (const auto& [seed, score] : scores)
+    if (others.contains(seed)) out[seed] = score;
+  return out;
+}
+
+}  // namespace
+
+const ReportedResults& results_of_sweep(const ReportInputs& inputs, const fs::path& path) {
+  std::error_code missing;
+  for (const ReportedResults& each : inputs.results)
+    if (is_sweep(each.results) &&
+        (fs::equivalent(each.path, path, missing) ||
+         fs::equivalent(fs::absolute(each.path).parent_path(), path, missing)))
+      return each;
+  throw ConfigError(path.string() +
+                    ": no results of a sweep among the paths of this report; expected one of them: "
+                    "the directory of a sweep, or its results.json");
+}
+
+Results paired_results(const ReportedResults& sweep, const ReportedResults& baseline) {
+  const std::string metric = metric_of(sweep), other_metric = metric_of(baseline);
+  check<ConfigError>(metric == other_metric, name_of(sweep), " has the metric ", metric, ", and ",
+                     name_of(baseline), " ", other_metric, "; expected sweeps with the same one");
+  std::vector<std::string> order, ignored;
+  const Scores theirs = scores_of(baseline.results, metric, order),
+               ours = scores_of(sweep.results, metric, ignored);
+  std::erase_if(order, [&](const std::string& variant) {
+    return !ours.contains(variant) || in_common(ours.at(variant), theirs.at(variant)).empty();
+  });
+  check<ConfigError>(!order.empty(), name_of(sweep), " and ", name_of(baseline),
+                     " have no finished cell in common: none with the same values of all axes and "
+                     "the same seed");
+  const bool accuracy = metric == "accuracy";
+  std::vector<PairedTest> tests;
+  std::vector<double> p;
+  for (const std::string& variant : order) {
+    tests.push_back(paired_by_seed(ours.at(variant), theirs.at(variant), accuracy));
+    p.push_back(tests.back().p);
+  }
+  p = holm(p);
+  Table table{.name = "paired",
+              .title = "Differences of " + name_of(sweep) + " from " + name_of(baseline),
+              .columns = {}};
+  table.note = fmt::format(
+      "Over the seeds that both have, {} of the {} variants of the baseline. Differences are of "
+      "cells with the same values of all axes and the same seed, with 95 % intervals (Student's "
+      "t), and p of a paired t test, corrected for the number of variants (Holm). There is "
+      "neither for one seed, where all differences are equal, or where few seeds solve the task "
+      "and others do not.",
+      order.size(), theirs.size());
+  int64_t better = 0, worse = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    const SeedScores &own = ours.at(order[i]), &other = theirs.at(order[i]);
+    const Estimate& difference = tests[i].difference;
+    add_row(table, {},
+            {{"variant", order[i]},
+             {"seeds", difference.count},
+             {"baseline", mean_of(in_common(other, own), accuracy), "baseline " + metric},
+             {metric, mean_of(in_common(own, other), accuracy), metric},
+             {"difference", difference, "difference"},
+             {"p", known(p[i]), "", 2}});
+    const bool is_known = difference.low > 0 || difference.high < 0;
+    if (is_known) ++((difference.mean > 0) == accuracy ? better : worse);
+  }
+  table.charts.push_back({.title = "Difference of " + metric + " by variant",
+                          .x = "variant",
+                          .y = "difference",
+                          .low = "difference_low",
+                          .high = "difference_high",
+                          .bars = true});
+  return {.kind = "report",
+          .title = name_of(sweep) + " against " + name_of(baseline),
+          .summary = fmt::format("Of {} variants that both have, {} are better than in {}, and {} "
+                                 "worse, by intervals that exclude 0.",
+                                 order.size(), better, name_of(baseline), worse),
+          .tables = {std::move(table)}};
+}
+
+}  // namespace longhand::train
