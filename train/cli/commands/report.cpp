@@ -74,7 +74,8 @@ size_t add_comparisons(const Arguments& a, train::ReportInputs& inputs) {
 int report(const Arguments& arguments) {
   check_table(arguments);
   const bool is_page = !arguments.csv && !arguments.json && arguments.table.empty();
-  const std::string out = arguments.out.empty() && is_page ? "report.html" : arguments.out;
+  const std::string out =
+      arguments.out.empty() && is_page && arguments.figures.empty() ? "report.html" : arguments.out;
   const train::ReportFormat format = format_of(arguments);
   check<ConfigError>(!arguments.out.empty() || train::may_replace(out, format), out,
                      ": the file exists and is not a report; name another file with -o, or "

@@ -280,7 +280,7 @@ class Reader {
       return json.is_object() && !json.contains("tables");  // damaged ones are errors
     });
     std::ranges::sort(files);
-    for (const fs::path& file : files) read_file(file);
+    for (const fs::path& file : files) read(file);
     return !files.empty();
   }
 
