@@ -200,7 +200,7 @@ class TestSweep : public test::TinyFolder {
     std::vector<std::string> out;
     std::istringstream in(test::read_text(*this / sweep / "cells.csv"));
     for (std::string line; std::getline(in, line);) {
-      for (int column = 0; column < 4; ++column)
+      for (int column = 0; column < 7; ++column)  // from ms_per_step to jobs
         line.resize(std::min(line.size(), line.rfind(',')));
       out.push_back(line);
     }

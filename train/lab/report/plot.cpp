@@ -552,14 +552,14 @@ class Drawing {
     axis.from = names(plot_.categories, text, 0.35 * width());
     axis.to = width() - 1.2 * font_;
     axis.max = 0;
-    for (const Span& span : plot_.spans) axis.max = std::max(axis.max, span.end);
+    for (const TimelineSpan& span : plot_.spans) axis.max = std::max(axis.max, span.end);
     const double height = 1.9 * font_;
     lower_axis(axis, plot_.x, 0, height * static_cast<double>(text.size()));
     for (size_t lane = 0; lane < text.size(); ++lane)
       write_name(text[lane], axis.from, (static_cast<double>(lane) + 0.5) * height);
     for (size_t s = 0; s < plot_.series.size(); ++s) {
       canvas_.open(fmt::format("data-s=\"{}\"", s), plot_.series[s].label);
-      for (const Span& span : plot_.spans)
+      for (const TimelineSpan& span : plot_.spans)
         if (span.series == s) {
           canvas_.open("class=\"p\"", fmt::format("{}: {:.4g} to {:.4g}", plot_.series[s].label,
                                                   span.begin, span.end));

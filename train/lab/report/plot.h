@@ -42,7 +42,7 @@ struct HeatMap {
 };
 
 /// A span of a timeline.
-struct Span {
+struct TimelineSpan {
   size_t lane = 0, series = 0;
   double begin = 0, end = 0;
 };
@@ -62,7 +62,7 @@ struct Plot {
   std::vector<std::string> categories{};  // of bars, and the lanes of a timeline
   std::vector<Series> series{};
   std::vector<HeatMap> maps{};
-  std::vector<Span> spans{};
+  std::vector<TimelineSpan> spans{};
   std::vector<std::string> facts{};  // sentences below it
 
   bool empty() const { return series.empty() && maps.empty() && spans.empty(); }
