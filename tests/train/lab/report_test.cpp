@@ -141,6 +141,7 @@ TEST_CASE("report: groups runs by variant, with intervals over seeds and a paire
              Contains("softmax is the best of 2 variants, with a validation accuracy of 0.92 (95 % "
                       "interval 0.87 to 0.97, 3 seeds), 0.1 above linear") &&
                  Contains("0.0752 to 0.125") && Contains("excludes 0"));
+  CHECK(table.best == std::set{std::pair(size_t{0}, table.column("score"))});
   CHECK(board.shared.at("data.task") == "\"mqar\"");
   CHECK(board.own[1].at("attention.type") == "\"linear\"");
   CHECK(table.charts.size() == 1);  // against the state; all else is equal
@@ -172,6 +173,7 @@ TEST_CASE(
   CHECK(number_at(board.leaderboard, 1, "score") == Approx(0.69));
   const auto low = board.leaderboard.rows[1][board.leaderboard.column("low")];
   CHECK_FALSE(std::holds_alternative<double>(low));
+  CHECK(board.leaderboard.best.empty());  // not told apart
   CHECK(without_interval({0.1, 0.99, 0.98}) == "2 of 3 seeds solved it, 95 %: 0.21 to 0.94");
   CHECK(without_interval({1, 1, 1}) == "3 seeds, all equal");
 }

@@ -576,6 +576,12 @@ class Comparison {
           contenders.push_back({group.name.empty() ? group.label : group.name, group.scores});
       verdicts.push_back(
           verdict(tasks_[t].metric, contenders, tasks_.size() == 1 ? "" : " at " + tasks_[t].name));
+      const std::vector<std::string>& best = verdicts.back().best;
+      if (best.size() == contenders.size()) continue;
+      Table& table = board_.leaderboard;
+      for (size_t g = 0; g < groups_.size(); ++g)
+        if (groups_[g].task == t && std::ranges::count(best, board_.names[g]))
+          table.best.insert({g, table.column("score")});
     }
     if (tasks_.size() > 1) board_.summary.push_back(over_tasks(verdicts));
     for (size_t t = 0; t < std::min(most, tasks_.size()); ++t)
