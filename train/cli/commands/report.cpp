@@ -58,7 +58,8 @@ int write_figures(const Arguments& arguments, const train::ReportInputs& inputs)
 /// Adds the comparisons of all other sweeps with --baseline before the results; how many.
 size_t add_comparisons(const Arguments& a, train::ReportInputs& inputs) {
   if (a.baseline.empty()) return 0;
-  const train::ReportedResults& baseline = results_of_sweep(inputs, a.baseline);
+  const fs::path path = a.baseline;
+  const train::ReportedResults& baseline = results_of_sweep(inputs, path);
   std::vector<train::ReportedResults> comparisons;
   for (const train::ReportedResults& each : inputs.results)
     if (&each != &baseline && each.results.kind == baseline.results.kind) {
