@@ -61,7 +61,8 @@ TEST_CASE("paired: differences of cells with the same variant and seed") {
                                                                 {"none", 0, 0.5}})));
   const ReportInputs inputs = read_inputs({folder / "a", folder / "b/results.json"});
   REQUIRE(inputs.results.size() == 2);
-  const ReportedResults& a = results_of_sweep(inputs, folder / "a");
+  const std::filesystem::path first = folder / "a";
+  const ReportedResults& a = results_of_sweep(inputs, first);
   CHECK(&a == &inputs.results[0]);
   CHECK(&results_of_sweep(inputs, folder / "b") == &inputs.results[1]);
   const Results found = paired_results(inputs.results[1], a);
