@@ -101,17 +101,21 @@ void Config::assign(const std::string& section, const std::string& key, OptionVa
                     const std::string& source) {
   const size_t index = section_index(section, source);
   Options& options = sections_[index];
+  const auto make_optional = [&](size_t of) {
+    for (const std::string& name : from_file_[of])
+      if (const Options::Given* const given = sections_[of].find(name);
+          given && (of != index || (name != key && name != selector(section))))
+        sections_[of].set(name, given->value, given->where, true);
+  };
   const bool is_path = section == "data" && key == "path";
   if (key == selector(section) || is_path) {
     const Options::Given* const before = options.find(key);
     const bool changes = is_path ? before && kind_of_path(before->value) != kind_of_path(value)
                                  : !before || before->value != value;
-    if (changes)
-      for (const std::string& name : from_file_[index])
-        if (const Options::Given* const given = options.find(name);
-            given && name != key && name != selector(section))
-          options.set(name, given->value, given->where, true);
+    if (changes) make_optional(index);
   }
+  // A model that predicts tokens has no pooling.
+  if (section == "data" && key == "masked") make_optional(section_index("model", source));
   options.set(key, std::move(value), source);
   from_file_[index].erase(key);
 }

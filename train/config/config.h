@@ -33,7 +33,8 @@ class Config {
   /// value, or taken as text if that fails; `source` is its name in errors. If this changes
   /// attention.type, data.task or optimizer.type, or data.path to one of another kind (""; a folder; a
   /// file with another extension), the other options of that section in the file become optional: those
-  /// that then do not apply are ignored, and listed by ignored(). Throws ConfigError for text of another
+  /// that then do not apply are ignored, and listed by ignored(). So do those of [model] if this is
+  /// data.masked, which asks for another kind of model. Throws ConfigError for text of another
   /// form and for an unknown section.
   void assign(std::string_view assignment, const std::string& source = "--set");
   /// Overrides one option with a value.

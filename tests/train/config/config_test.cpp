@@ -2,6 +2,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/schema.h"
+#include "longhand/train/config/experiment.h"
 #include "longhand/train/config/reference.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
@@ -194,6 +195,19 @@ TEST_CASE("with another type, options of the file's type are ignored") {
     CHECK_FALSE(same.data().is_optional("max_args"));
     same.assign("data.task=copy");
     CHECK(same.data().is_optional("max_args"));
+  }
+  SECTION("masked tokens leave options of models for other targets") {
+    const std::string model = "[model]\nd_model = 16\npooling = 'last'\n[data]\ntask = 'listops'\n";
+    Config config = Config::parse(model, "c.toml");
+    CHECK_THROWS_WITH(check_config(Config::parse(model + "masked = 0.1\n", "c.toml")),
+                      Catch::Contains("model.pooling") && Catch::Contains("per_token = false"));
+    config = Config::parse(model, "c.toml");
+    config.assign("data.masked=0.1");
+    CHECK_NOTHROW(check_config(config));
+    CHECK(config.model().is_optional("pooling"));
+    CHECK_FALSE(config.data().is_optional("task"));
+    config.assign("model.pooling=mean");
+    CHECK_THROWS_WITH(check_config(config), Catch::Contains("model.pooling"));
   }
   SECTION("nor does another section's type") {
     Config config = Config::parse(file + "kk = 3\n", "c.toml");
