@@ -43,17 +43,16 @@ std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& o
 
 struct MuonOptions {
   double momentum = 0.95;
-  int iterations = 5;  // of Newton and Schulz
-  AdamOptions
-      others{};  // of parameters that are no matrices; weight_decay is that of matrices, too
+  int iterations = 5;    // of Newton and Schulz
+  AdamOptions others{};  // of all other parameters; weight_decay is also that of matrices
 };
 
 /// Muon: steps of matrices are orthogonalised by a Newton-Schulz iteration (Jordan et al. 2024,
 /// https://kellerjordan.github.io/posts/muon), with Nesterov momentum, and multiplied by 0.2 sqrt(max(rows,
 /// columns)), so that they are as large as those of AdamW and one learning rate fits both (Liu et al. 2025,
-/// arXiv 2502.16982, eq. 4). AdamW updates what is no matrix, embeddings (named embeddings.…) and the output
-/// head (head.…). Throws ConfigError as make_adam(), and unless 0 <= momentum < 1. Its state cannot be
-/// divided.
+/// arXiv 2502.16982, eq. 4). AdamW updates all other parameters: vectors, embeddings (named embeddings.…) and
+/// the output head (head.…). Its state cannot be divided. Throws ConfigError as make_adam(), and unless
+/// 0 <= momentum < 1.
 std::unique_ptr<Optimizer> make_muon(Parameters parameters, const MuonOptions& options = {});
 
 /// The options of the section [optimizer] other than those of the schedule.

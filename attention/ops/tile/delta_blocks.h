@@ -19,10 +19,10 @@
 // by backward substitution; q with dout_i and -r with d_i then get their gradients in the same way,
 // through A, S and S'.
 //
-// If the values have keys u of their own, v_i is no part of e_i. A token then has two keys, k_i and u_i with w_i
-// and v_i for values, and the sums over j go through both in turn: the two sums apart are large where much
-// of what is written is removed again. The gradients of values have the formula of y, and dv_i is that of the
-// second.
+// If values are written with keys u of their own, e_i does not contain v_i. Each token then has two keys, k_i with
+// the value w_i and u_i with the value v_i, and the sums over j take both in turn. Two separate sums would lose
+// accuracy: both are large where much of what is written is removed again. dv_i is the gradient y of the second
+// value.
 #pragma once
 
 #include <vector>

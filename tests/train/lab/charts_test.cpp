@@ -213,7 +213,7 @@ TEST_CASE("charts: 36 variants at 7 tasks are panels of at most ten, in a page b
   CHECK(times_in(html, "<details class=\"panels\">") >= 2);
 }
 
-TEST_CASE("charts: a damaged cell is no variant") {
+TEST_CASE("charts: damaged cells are not shown as variants") {
   const TemporaryDirectory dir;
   Results results = made_sweep(2, 1);
   Table& cells = results.tables[1];

@@ -1,5 +1,5 @@
-// longhand bench decode: what a token costs, against the number of tokens so far and beside a cache of
-// keys and values.
+// longhand bench decode: the cost of decoding one token as a function of the number of tokens so far, compared with
+// a cache of keys and values.
 #include <functional>
 #include <map>
 

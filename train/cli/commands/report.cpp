@@ -36,7 +36,7 @@ int write_figures(const Arguments& arguments, const train::ReportInputs& inputs)
                      arguments.font_size, ": expected 4 to 40 points");
   const auto files = train::figure_files(
       inputs, {arguments.width * points_per_mm, arguments.font_size, arguments.serif});
-  check<ConfigError>(!files.empty(), "--figures: there is no chart in these paths");
+  check<ConfigError>(!files.empty(), "--figures: these paths contain no charts");
   const fs::path folder = arguments.figures;
   for (const auto& file : files)
     for (const char* const suffix : {".svg", ".pdf"}) {
@@ -91,7 +91,7 @@ int report(const Arguments& arguments) {
   }
   const char* const flag = arguments.csv ? "--csv" : arguments.json ? "--json" : "--table";
   check<ConfigError>(!inputs.runs.empty() || (comparisons > 0 && !arguments.csv), flag,
-                     ": there is no run in these paths, only results of analyses");
+                     ": these paths contain no runs, only results of analyses");
   const train::Board board = train::compare(inputs);
   // The tables of comparisons, of variants and of runs, as results of an analysis.
   train::Results results{.title = "Runs",

@@ -562,7 +562,7 @@ struct RunCurves {
 struct View {
   bool validation = true, by_step = true, log = false, loss = false;
 };
-/// The first of them are shown where there is no room for all.
+/// If there is not enough room for all views, only the first ones are shown.
 constexpr View views[] = {{true, true, false}, {false, true, false}, {true, false, false},
                           {true, true, true},  {false, true, true},  {false, false, false},
                           {true, false, true}, {false, false, true}};

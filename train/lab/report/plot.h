@@ -71,8 +71,8 @@ struct Plot {
 /// The number of colours that can be told apart; a plot has at most so many.
 constexpr int64_t hues = 10;
 
-/// Draws a plot, without its title, and returns its file. Adds what the picture does not show to `facts`, such as
-/// the ends of intervals that leave it.
+/// Draws a plot without its title, and returns the contents of the file. Adds a sentence to `facts` for everything
+/// that the picture cannot show, such as the ends of intervals beyond its axes.
 std::string draw(const Plot& plot, Canvas& canvas, std::vector<std::string>* facts = nullptr);
 
 /// A number as an axis or a legend shows it: four digits, 12k, 1.5M, 2e-5.
