@@ -49,6 +49,7 @@ $text =~ s/^```math\n(.*?)^```$/\\f[\n$1\\f]/gms;
 # Outside of code blocks, whose brackets mean something else.
 my $out = '';
 for my $part (split /(^```.*?^```$)/ms, $text) {
+  $part =~ s{(?<![\\\$\w`])\$([^\$`\n]+)\$(?!\w)}{\\f\$$1\\f\$}g unless $part =~ /^```/;
   $part =~ s{(?<!!)\[([^\]\[]*)\]\((?!https?:|#)([^)\s]*)\)}{link_to($1, $2)}ge unless $part =~ /^```/;
   $out .= $part;
 }

@@ -5,6 +5,8 @@ find_path(MATHJAX_FOLDER MathJax.js PATHS /usr/share/javascript/mathjax NO_DEFAU
           DOC "Folder of MathJax 2, which sets formulas in the browser")
 set(docs "${PROJECT_BINARY_DIR}/docs")
 if(DOXYGEN AND MATHJAX_FOLDER)
+  file(GLOB course_folders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/course/[0-9][0-9]_*")
+  list(JOIN course_folders " " course_folders)
   configure_file(examples/site/Doxyfile.in "${docs}/Doxyfile" @ONLY)
   set(all_if_packages)
   if(LONGHAND_PACKAGES)

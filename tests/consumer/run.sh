@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # consumer/run.sh SOURCE BUILD CXX [install|subdirectory]: installs BUILD below a new prefix and
 # builds the consumer against it, then moves the prefix and builds again (no path may refer to the
-# old place), then a lesson by pkg-config, and the plugin and the program of the installed example;
+# old place), then a program of the course by pkg-config, and the plugin and the program of the installed example;
 # or builds the consumer with SOURCE as a subdirectory. If longhand::mpi is installed, a program that uses it
 # is built and run, too.
 set -euo pipefail
@@ -24,7 +24,7 @@ by_pkg_config() {
   command -v pkg-config >/dev/null || { echo "pkg-config: skipped, it is not installed"; return; }
   local libraries=$(dirname "$(find "$top/elsewhere" -name longhand.pc)")
   export PKG_CONFIG_PATH=$libraries
-  $CXX -std=c++20 "$source/examples/01_tensor.cpp" -o "$top/by_pkg_config" \
+  $CXX -std=c++20 "$source/examples/course/01_tensors/tensors.cpp" -o "$top/by_pkg_config" \
     $(pkg-config --cflags --libs longhand) -Wl,-rpath,"$libraries/.."
   echo "pkg-config: $("$top/by_pkg_config" | tail -n 1)"
 }

@@ -21,7 +21,7 @@ for file in man/man1/longhand.1.gz man/man1/longhand-train.1.gz man/man5/longhan
   test -s "/usr/share/$file" || { echo "$file is missing"; exit 1; }
 done
 for page in /usr/share/man/man?/longhand*; do zcat "$page" | grep -q '^\.SH NAME'; done
-for file in index course commands train_options_page configurations attention_variants_performer_page reports/recall; do
+for file in index examples_course_page commands train_options_page configurations attention_variants_performer_page reports/recall; do
   test -s "/usr/share/doc/longhand/html/$file.html" || { echo "$file.html is missing"; exit 1; }
 done
 # Nothing is fetched from elsewhere, and MathJax is there.
@@ -32,7 +32,7 @@ if grep -l '<script[^>]*src="https\?:' /usr/share/doc/longhand/html/*.html; then
 echo "-- headers"
 install ./liblonghand-dev_*.deb g++ cmake make pkg-config
 cp -r /usr/share/doc/longhand/examples .
-for lesson in examples/*.cpp; do
+for lesson in examples/*.cpp examples/course/*/*.cpp; do
   [ "$lesson" = examples/06_ranks.cpp ] && continue  # requires longhand-mpi
   g++ -std=c++20 "$lesson" -o by_pkg_config $(pkg-config --cflags --libs longhand)
   ./by_pkg_config | tail -n 1
