@@ -1,4 +1,4 @@
-// Lesson 3: an operation of your own is a forward loop, a backward loop and one call of record().
+// Exercise 1: softplus, with the loop over any strides that all element-wise operations share.
 //
 // softplus(x) = log(1 + e^x), whose derivative is 1 / (1 + e^-x).
 #include <cmath>
