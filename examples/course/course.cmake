@@ -3,7 +3,6 @@
 # and solution_1.cpp to solution_3.cpp; nothing has to be entered here.
 set(course "${PROJECT_SOURCE_DIR}/examples/course")
 set(course_programs "${PROJECT_BINARY_DIR}/course")
-find_package(Perl REQUIRED)
 add_executable(course_figure "${course}/figure.cpp")
 target_link_libraries(course_figure PRIVATE longhand::lab longhand_options)
 set_target_properties(course_figure PROPERTIES RUNTIME_OUTPUT_DIRECTORY "${course_programs}")
@@ -33,6 +32,6 @@ foreach(source IN LISTS sources)
     add_test(NAME "course: ${chapter}, ${exercise}" COMMAND ${target})
   else()
     add_test(NAME "course: ${chapter}, page and program"
-             COMMAND "${PERL_EXECUTABLE}" "${course}/course.pl" --check "${course_programs}" "${folder}")
+             COMMAND perl "${course}/course.pl" --check "${course_programs}" "${folder}")
   endif()
 endforeach()
