@@ -126,7 +126,8 @@ Stopped Trainer::run() {
       return Stopped::signal;
     }
     std::optional<Stopped> reason = ended();
-    if (!reason && stop_requested()) reason = Stopped::signal;
+    const bool arrived = observer_.until > 0 && step >= observer_.until;
+    if (!reason && (step_.reducer().any(arrived) || stop_requested())) reason = Stopped::signal;
     const bool asked = step_.reducer().any(observer_.should_save && observer_.should_save());
     std::vector<std::string> names;
     if (best) names.emplace_back("best.h5");

@@ -70,6 +70,8 @@ struct Observer {
   std::function<void(const std::filesystem::path&)> on_saved = {};
   /// Called after each step and between batches of an evaluation; true saves and ends the run.
   std::function<bool()> should_stop = {};
+  /// The step after which, and after its evaluation, the run is saved and ends as if stopped; 0: none.
+  int64_t until = 0;
   /// Called after each step; true saves last.h5 and continues.
   std::function<bool()> should_save = {};
   /// Called when a phase of a step begins: "forward" and "backward" for each micro-batch, "wait" (for

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "longhand/core/parallel.h"
+#include "longhand/train/step/optimizers.h"
 #include "tests/core/random_view.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

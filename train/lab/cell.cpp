@@ -26,15 +26,23 @@ namespace {
 namespace fs = std::filesystem;
 
 /// In the order of CellStatus.
-constexpr std::array<const char*, 11> names = {
-    "waiting", "running",  "interrupted",   "stopped", "trained", "finished",
-    "damaged", "diverged", "out of memory", "crashed", "failed"};
+constexpr std::array<const char*, 12> names = {
+    "waiting",  "running", "interrupted", "stopped",       "halved",  "trained",
+    "finished", "damaged", "diverged",    "out of memory", "crashed", "failed"};
 
 }  // namespace
+
+void fields(Is<SegmentScore> auto& s, auto& f) {
+  f("name", s.name);
+  f.number("loss", s.loss);
+  f.number("accuracy", s.accuracy);
+}
 
 void fields(Is<Score> auto& s, auto& f) {
   f.number("loss", s.loss);
   f.number("accuracy", s.accuracy);
+  f.filled("examples", s.examples);
+  f.filled("segments", s.segments);
 }
 
 Json json_of(const Settings& settings) {
@@ -116,14 +124,21 @@ CellState read_files(const fs::path& directory) {
   const fs::path summary = directory / "summary.json";
   if (fs::exists(summary)) state.summary = read_summary(summary);
   std::string config;
-  // A power cut may have damaged the metrics of a run that has not ended, which resuming it repairs.
-  if (state.is_trained()) {
-    const RecordedRun run = read_run(directory);
+  try {
+    const RecordedRun run =
+        fs::exists(directory / "metrics.jsonl") ? read_run(directory) : RecordedRun{};
     config = run.config;
     for (const Record& record : run.metrics)
-      if (record.split == "validation" && record.step == state.summary->best_step)
-        state.validation = Score{record.loss, record.accuracy};
+      if (record.split == "validation")
+        state.evaluations[record.step] = {.loss = record.loss, .accuracy = record.accuracy};
+  } catch (const Error&) {
+    // A power cut may have damaged the metrics of a run that has not ended, which resuming it repairs.
+    if (state.is_trained()) throw;
   }
+  if (state.is_trained())
+    if (const auto best = state.evaluations.find(state.summary->best_step);
+        best != state.evaluations.end())
+      state.validation = best->second;
   const CellStatus noted = state.status;
   check<DataError>(
       state.is_trained() || (noted != CellStatus::trained && noted != CellStatus::finished),
@@ -322,92 +337,6 @@ double metric_of(const Sweep& sweep, const Score& score) {
 
 bool is_better(const Sweep& sweep, double a, double b) {
   return sweep.metric == "loss" ? a < b : a > b;
-}
-
-bool is_searching(const Grid& grid, size_t variant, const CellStates& states) {
-  return std::ranges::any_of(grid.searches(variant), [&](const SweepCell& cell) {
-    const CellState& state = states.at(cell.hash);
-    return !state.is_trained() && !state.has_failed();
-  });
-}
-
-std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t variant,
-                                 const CellStates& states) {
-  if (grid.trials.empty()) return 0;
-  if (is_searching(grid, variant, states)) return std::nullopt;
-  std::optional<size_t> best;
-  double best_metric = 0;
-  for (size_t trial = 0; trial < grid.trials.size(); ++trial) {
-    double sum = 0;
-    for (const SweepCell& cell : grid.searches(variant, trial)) {
-      const CellState& state = states.at(cell.hash);
-      sum += state.is_trained() && state.validation ? metric_of(sweep, *state.validation)
-                                                    : std::nan("");
-    }
-    if (!std::isfinite(sum) || (best && !is_better(sweep, sum, best_metric))) continue;
-    best = trial;
-    best_metric = sum;
-  }
-  return best;
-}
-
-CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                 const Shard& shard) {
-  const std::vector<std::vector<bool>> ours = cells_of_shard(grid, shard);
-  CellRefs out;
-  std::set<std::string> seen;
-  const auto add = [&](std::span<const SweepCell> cells) {
-    for (const SweepCell& cell : cells)
-      if (ours[cell.variant][cell.nth_seed] && seen.insert(cell.hash).second)
-        out.emplace_back(cell);
-  };
-  for (size_t v = 0; v < grid.variants.size(); ++v) {
-    const auto has_failed = [&](size_t trial) {
-      return std::ranges::any_of(grid.searches(v, trial), [&](const SweepCell& cell) {
-        return states.at(cell.hash).has_failed();
-      });
-    };
-    size_t trial = 0;
-    if (const auto best = best_trial(sweep, grid, v, states)) {
-      trial = *best;
-    } else {
-      add(grid.searches(v));  // not final yet
-      while (trial + 1 < grid.trials.size() && has_failed(trial)) ++trial;
-    }
-    add(grid.finals(v, trial));
-  }
-  for (size_t v = 0; v < grid.variants.size(); ++v) add(grid.searches(v));
-  return out;
-}
-
-CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                       const Shard& shard, const std::function<bool(const SweepCell&)>& is_open) {
-  // The end of the final cells of variants whose search cannot choose.
-  std::map<size_t, CellStatus> ends;
-  for (size_t v = 0; v < grid.variants.size(); ++v) {
-    if (best_trial(sweep, grid, v, states)) continue;
-    std::set<CellStatus> found;
-    for (const SweepCell& cell : grid.searches(v)) found.insert(states.at(cell.hash).status);
-    if (found.contains(CellStatus::damaged))
-      ends[v] = CellStatus::damaged;
-    else if (!is_searching(grid, v, states))
-      ends[v] = found == std::set{CellStatus::diverged} ? CellStatus::diverged : CellStatus::failed;
-  }
-  CellCounts out;
-  for (const SweepCell& cell : runs_of(sweep, grid, states, shard)) {
-    ++out.cells;
-    const CellState& state = states.at(cell.hash);
-    const auto end = cell.final ? ends.find(cell.variant) : ends.end();
-    const CellStatus status = end == ends.end() ? state.status : end->second;
-    const bool is_answered = !cell.final && status == CellStatus::diverged;
-    if (status == CellStatus::damaged)
-      ++out.damaged;
-    else if (is_answered || (state.is_trained() && (!cell.final || state.test)))
-      ++out.finished;
-    else if (status >= CellStatus::diverged && (end != ends.end() || !is_open || !is_open(cell)))
-      ++(status == CellStatus::diverged ? out.diverged : out.failed);
-  }
-  return out;
 }
 
 }  // namespace longhand::train

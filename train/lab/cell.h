@@ -19,16 +19,25 @@
 
 namespace longhand::train {
 
+/// Loss and accuracy on a segment of a mixture, such as one length.
+struct SegmentScore {
+  std::string name;
+  double loss = 0, accuracy = 0;
+};
+
 /// Loss and accuracy on a split.
 struct Score {
   double loss = 0, accuracy = 0;
+  int64_t examples = 0;                  // 0: unknown
+  std::vector<SegmentScore> segments{};  // none if there is one
 };
 
 enum class CellStatus {
   waiting,        // not started
   running,        // by some process
   interrupted,    // its process ended without a word; it continues from its checkpoint
-  stopped,        // by a signal, and saved
+  stopped,        // by a signal, or to be compared with other trials, and saved
+  halved,         // ended in the worse half of the trials
   trained,        // but not evaluated on the test split, which trials of a search are not
   finished,       // trained and evaluated
   damaged,        // its files are not as they were written; neither failed nor done until repaired
@@ -61,7 +70,8 @@ struct CellState {
   CellStatus status = CellStatus::waiting;
   CellRecord record{};
   std::optional<Summary> summary{};
-  std::optional<Score> validation{};  // of the best checkpoint
+  std::optional<Score> validation{};       // of the best checkpoint
+  std::map<int64_t, Score> evaluations{};  // on the validation split, by step
   std::optional<Score> test{};
   bool is_recorded = false;  // in the manifest
 
@@ -139,35 +149,5 @@ CellStates read_cells(const Grid& grid, const std::filesystem::path& sweep);
 double metric_of(const Sweep& sweep, const Score& score);
 /// Whether a value of the metric is better than another.
 bool is_better(const Sweep& sweep, double a, double b);
-
-/// Whether a trial of the search of a variant is not decided yet, for example because one of its cells is
-/// damaged.
-bool is_searching(const Grid& grid, size_t variant, const CellStates& states);
-
-/// The trial whose trained cells have the best mean validation metric; the first of equal ones, and
-/// trial 0 without a search. Trials with a cell that failed do not count. Nothing while is_searching(),
-/// or if none is left.
-std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t variant,
-                                 const CellStates& states);
-
-/// The runs of a sweep that are needed, or of one of its shards: each once, though two variants may have
-/// the same one, and a trial may be a final cell. While a variant has no best_trial(), the final cells of
-/// the first trial that has not failed stand for those that will be chosen.
-CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                 const Shard& shard = {});
-
-/// How many of these runs have ended, and how.
-struct CellCounts {
-  int64_t cells = 0;
-  int64_t finished = 0;              // also trials that diverged, which is what a search is for
-  int64_t diverged = 0, failed = 0;  // or can never be run, because all trials of the variant did
-  int64_t damaged = 0;               // or undecided, because a trial is
-
-  int64_t left() const { return cells - finished - diverged - failed - damaged; }
-};
-/// Cells that failed, and of which `is_open` holds, will be tried again: they are left.
-CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                       const Shard& shard = {},
-                       const std::function<bool(const SweepCell&)>& is_open = {});
 
 }  // namespace longhand::train

@@ -81,15 +81,28 @@ void measure(const SweepCell& cell, const EstimateOptions& options, VariantEstim
   out.start_seconds = std::max(0.0, ended->seconds - summary->seconds);
 }
 
+/// The steps of a trial as a fraction of all its steps, on average, where the worse half ends early.
+double share_of_trials(const Sweep& sweep) {
+  double trials = 1, begin = 0, share = 0;
+  for (const double end : sweep.search->halving) {
+    share += trials * (end - begin);
+    begin = end;
+    trials /= 2;
+  }
+  return share + trials * (1 - begin);
+}
+
 /// Seconds of a cell, with its evaluation on the test split if it is final, which may be all that is left.
-double seconds_of(const SweepCell& cell, bool is_trained, const VariantEstimate& measured) {
+double seconds_of(const Sweep& sweep, const SweepCell& cell, bool is_trained,
+                  const VariantEstimate& measured) {
   if (is_trained) return measured.start_seconds + measured.evaluation_seconds;
   const TrainerOptions options = trainer_options(cell);
   const int64_t steps = options.steps, every = options.eval_every;
   const int64_t evaluations = (every > 0 ? (steps + every - 1) / every : 1) + (cell.final ? 1 : 0);
   return (cell.final ? 2 : 1) * measured.start_seconds +
-         static_cast<double>(steps) * measured.step_seconds +
-         static_cast<double>(evaluations) * measured.evaluation_seconds;
+         (cell.final ? 1 : share_of_trials(sweep)) *
+             (static_cast<double>(steps) * measured.step_seconds +
+              static_cast<double>(evaluations) * measured.evaluation_seconds);
 }
 
 }  // namespace
@@ -111,9 +124,11 @@ std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
       ++each.cells;
       const CellState& state = states.at(cell.hash);
       const bool done = cell.final ? state.status == CellStatus::finished : state.is_trained();
-      if (done || state.status == CellStatus::diverged) continue;
+      if (done || state.status == CellStatus::halved || state.status == CellStatus::diverged)
+        continue;
       ++each.cells_left;
-      if (each.failure.empty()) each.seconds_left += seconds_of(cell, state.is_trained(), each);
+      if (each.failure.empty())
+        each.seconds_left += seconds_of(sweep, cell, state.is_trained(), each);
     }
   }
   return out;

@@ -122,6 +122,21 @@ std::vector<Settings> combinations(const Sweep& sweep) {
   return all;
 }
 
+/// The steps of a trial after which the search compares it with the others: those of an evaluation.
+std::vector<int64_t> rungs_of(const Search& search, const Config& config) {
+  const TrainerOptions options = read_section<TrainSection>(config.train()).trainer;
+  std::vector<int64_t> out;
+  for (const double fraction : search.halving) {
+    const int64_t every = options.eval_every;
+    const auto steps = static_cast<int64_t>(fraction * static_cast<double>(options.steps));
+    out.push_back(every > 0 ? steps / every * every : 0);
+    check<ConfigError>(out.back() > 0, search.axis.where, ": search: halving = ", fraction, " of ",
+                       options.steps, " steps, with train.eval_every = ", every,
+                       ": trials are compared by their evaluations; expected one by then");
+  }
+  return out;
+}
+
 /// Completes a cell, whose place is known. `config`: that of the sweep.
 void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
                const Settings& trial, SweepCell& cell) {
@@ -134,6 +149,7 @@ void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
   try {
     const auto task = read_task_info(config);
     cell.config = effective_config(config, task ? &*task : nullptr);
+    if (!cell.final) cell.rungs = rungs_of(*sweep.search, config);
   } catch (const ConfigError& error) {
     throw ConfigError((variant.values.empty() ? "" : "variant " + variant.label + ": ") +
                       error.what());

@@ -18,6 +18,7 @@
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/search.h"
 #include "longhand/train/lab/seeds.h"
 #include "longhand/train/results/rows.h"
 
@@ -87,10 +88,12 @@ std::string usual_conditions(const CellStates& states) {
 /// A variant with the runs of all seeds.
 struct Row {
   const SweepVariant* variant = nullptr;
+  SearchState search{};
   std::optional<size_t> trial{};
   SeedScores test{}, validation{};
   Costs costs{nan, nan, nan, nan, nan};
   double seconds = nan;
+  int64_t examples = 0;  // of the test split; 0: unknown
   int64_t failed = 0, damaged = 0;
   std::string failure{};
 };
@@ -110,12 +113,13 @@ Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellState
            const std::string& conditions, const fs::path& directory) {
   Row row;
   row.variant = &grid.variants[variant];
-  row.trial = best_trial(sweep, grid, variant, states);
+  row.search = search_state(sweep, grid, variant, states);
+  row.trial = best_trial(sweep, grid, variant, row.search, states);
   const auto searches = grid.searches(variant);
   for (const SweepCell& cell : searches)
     row.damaged += states.at(cell.hash).status == CellStatus::damaged;
   if (!row.trial) {
-    if (is_searching(grid, variant, states)) return row;
+    if (!row.search.tasks.empty()) return row;
     // Without a value to train with, no final cell can be run.
     row.failure = "searches " + to_string(states.at(searches.back().hash).status);
     row.failed = std::ssize(grid.trials);
@@ -133,7 +137,10 @@ Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellState
     if (!state.is_trained()) continue;
     const Summary& summary = *state.summary;
     if (state.validation) row.validation[cell.seed] = metric_of(sweep, *state.validation);
-    if (state.test) row.test[cell.seed] = metric_of(sweep, *state.test);
+    if (state.test) {
+      row.test[cell.seed] = metric_of(sweep, *state.test);
+      row.examples = state.test->examples;
+    }
     memory.push_back(mebibytes(std::max(summary.peak_memory, state.record.peak_memory)));
     if (conditions_of(state) == conditions) {
       if (summary.step_seconds) milliseconds.push_back(1000 * *summary.step_seconds);
@@ -172,9 +179,16 @@ std::string solved_text(const Sweep& sweep, const Row& row) {
                               found->count);
 }
 
-/// The mean over seeds, of accuracies with accuracy_of_seeds().
+/// The mean over seeds, of accuracies with accuracy_of_seeds(). Its interval includes that the examples of the
+/// test split, which all seeds share, are a sample: the variance of one is at most m (1 - m), m the mean.
 Estimate metric_estimate(const Sweep& sweep, const Row& row) {
-  return mean_of(row.test, sweep.metric == "accuracy");
+  Estimate out = mean_of(row.test, sweep.metric == "accuracy");
+  if (sweep.metric != "accuracy" || row.examples == 0 || std::isnan(out.low)) return out;
+  const double sampled =
+      1.96 * std::sqrt(out.mean * (1 - out.mean) / static_cast<double>(row.examples));
+  out.low = std::max(0.0, out.mean - std::hypot(out.mean - out.low, sampled));
+  out.high = std::min(1.0, out.mean + std::hypot(out.high - out.mean, sampled));
+  return out;
 }
 
 /// Whether the seeds that a variant has in common with the best one do not tell them apart.
@@ -243,6 +257,13 @@ void add_charts(const Sweep& sweep, const Grid& grid, const std::string& scored,
     add_chart_against(budget, {"variant"}, charted, table);
 }
 
+/// The width of the window of a search.
+RowField window_field(const Sweep& sweep, const Row& row) {
+  if (!sweep.search || sweep.search->axis.points.size() < 3) return {};
+  const auto window = window_of(sweep, row.search);
+  return {"window", window ? Cell{*window} : Cell{}, "values within 90 %"};
+}
+
 Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
                      const std::vector<Row>& rows) {
   const std::string scored = lacks_test_split(states) ? "best validation" : "test";
@@ -251,7 +272,9 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
                                    scored == "test" ? "test" : "validation"),
               .columns = {}};
   table.note =
-      "Means over seeds, with 95 % intervals (Student's t; of an accuracy, cut to 0 … 1). "
+      "Means over seeds, with 95 % intervals (Student's t; of an accuracy also for the choice of "
+      "the "
+      "test examples, and cut to 0 … 1). "
       "Difference and p are those of a paired t test against the baseline, seed by seed, with p "
       "corrected for the number of tests (Holm); there is no p where few seeds solve the task and "
       "others do not, or where all differences are equal. The checkpoint was chosen on the "
@@ -263,7 +286,8 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
         "the checkpoint, so they are too good.";
   if (sweep.search)
     table.note += " " + grid.search_key +
-                  " was chosen for each variant, from the same values, on the validation split.";
+                  " was chosen for each variant, from the same values, on the validation split. "
+                  "The window is the number of values that reach 90 % of the best metric there.";
 
   std::vector<double> p(rows.size(), nan);
   std::vector<Estimate> difference(rows.size(), Estimate{nan, nan, nan, 0});
@@ -292,6 +316,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
             {{"variant", row.variant->label},
              key_fields(grid.keys, row.variant->values),
              chosen(sweep, grid, "chosen", row.trial),
+             window_field(sweep, row),
              {"seeds", interval.count},
              {"validation", known(mean(values_of(row.validation))), "validation " + sweep.metric},
              {sweep.metric, known(interval.mean), scored + " " + sweep.metric},
@@ -330,6 +355,8 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
               .columns = {}};
   for (size_t v = 0; v < rows.size(); ++v)
     for (size_t trial = 0; trial < grid.trials.size(); ++trial) {
+      const SearchState::Trial& found = rows[v].search.trials[trial];
+      if (!found.needed && !found.metric) continue;
       std::vector<double> values;
       std::string status = "trained";
       for (const SweepCell& cell : grid.searches(v, trial)) {
@@ -342,7 +369,9 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
               {{"variant", rows[v].variant->label},
                chosen(sweep, grid, "trial", trial),
                {"validation", known(mean(values)), "validation " + sweep.metric},
-               {"status", status},
+               {"status", found.ended && !found.metric
+                              ? fmt::format("ended after {} steps", *found.ended)
+                              : status},
                {"chosen", rows[v].trial == trial ? "yes" : ""}});
     }
   return table;
@@ -396,6 +425,53 @@ Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states
   return table;
 }
 
+/// The last number in the name of a segment, "length 3 to 40": its length.
+std::optional<int64_t> length_of(const std::string& segment) {
+  const size_t end = segment.find_last_of("0123456789");
+  if (end == std::string::npos) return std::nullopt;
+  const size_t begin = segment.find_last_not_of("0123456789", end) + 1;  // npos + 1 = 0
+  return std::stoll(segment.substr(begin, end + 1 - begin));
+}
+
+/// Test scores of the segments of mixtures: what was learned at some lengths, at all of them. Nothing if no
+/// cell has segments.
+std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                                    const std::vector<Row>& rows) {
+  Table table{
+      .name = "segments", .title = fmt::format("Test {} by segment", sweep.metric), .columns = {}};
+  table.note = "Means over seeds, with 95 % intervals.";
+  std::vector<std::string> keys;
+  for (const std::string& key : grid.keys) keys.push_back(column_name(key));
+  for (const Row& row : rows) {
+    if (!row.trial) continue;
+    std::vector<std::pair<std::string, SeedScores>> segments;  // in their order
+    for (const SweepCell& cell : grid.finals(row.variant - grid.variants.data(), *row.trial))
+      if (const auto& test = states.at(cell.hash).test)
+        for (const SegmentScore& each : test->segments) {
+          auto found =
+              std::ranges::find(segments, each.name, &std::pair<std::string, SeedScores>::first);
+          if (found == segments.end()) found = segments.insert(segments.end(), {each.name, {}});
+          found->second[cell.seed] = sweep.metric == "loss" ? each.loss : each.accuracy;
+        }
+    for (const auto& [name, scores] : segments) {
+      const Estimate mean = mean_of(scores, sweep.metric == "accuracy");
+      const auto length = length_of(name);
+      add_row(table, {},
+              {{"variant", row.variant->label},
+               key_fields(grid.keys, row.variant->values),
+               {"segment", name},
+               {"length", length ? Cell{*length} : Cell{}},
+               {"seeds", mean.count},
+               {sweep.metric, known(mean.mean), "test " + sweep.metric},
+               {"low", known(mean.low), "95 % from"},
+               {"high", known(mean.high), "to"}});
+    }
+  }
+  if (table.rows.empty()) return std::nullopt;
+  add_chart_against("length", keys, {"Test " + sweep.metric, sweep.metric, "low", "high"}, table);
+  return table;
+}
+
 /// "linear, 0.75 (95 %: 0.7 to 0.8, 3 seeds); not told apart by seeds: window"
 std::string best_of(const Sweep& sweep, const std::vector<Row>& rows, const TaskRows& task) {
   const Row& best = rows[task.rows.front()];
@@ -440,10 +516,14 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
     text +=
         fmt::format(" {} of {} differ from their baseline (p < {}).", significant, tests, level);
   std::vector<std::string> edges;
-  for (const Row& row : rows)
-    if (row.trial && grid.trials.size() > 2 &&
-        (*row.trial == 0 || *row.trial + 1 == grid.trials.size()))
-      edges.push_back(row.variant->label);
+  for (const Row& row : rows) {
+    if (!row.trial || grid.trials.size() < 3) continue;
+    const auto is_known = [&](size_t trial) {
+      return trial < grid.trials.size() &&
+             (row.search.trials[trial].needed || row.search.trials[trial].metric);
+    };
+    if (!is_known(*row.trial - 1) || !is_known(*row.trial + 1)) edges.push_back(row.variant->label);
+  }
   if (!edges.empty())
     text += fmt::format(" The first or last value of {} was best for: {}; others may be better.",
                         grid.search_key, fmt::join(edges, ", "));
@@ -470,6 +550,8 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
       results.summary += fmt::format(" Cell {} is not counted, which may change the best: {}.",
                                      hash, state.record.reason);
   if (sweep.search) results.tables.push_back(search_table(sweep, grid, states, rows));
+  if (auto segments = segments_table(sweep, grid, states, rows))
+    results.tables.push_back(std::move(*segments));
   results.tables.push_back(cells_table(sweep, grid, states, conditions, rows));
   std::set<size_t> elsewhere;
   for (const auto& [row, column] : results.tables.back().marked) elsewhere.insert(row);

@@ -56,6 +56,7 @@ class Runner {
  private:
   struct Running {
     const SweepCell& task;
+    int64_t until;  // a step, at which it is compared with other trials; 0: its end
     RunningCell shown;
     std::unique_ptr<Claim> claim{};
     CellRecord record{};
@@ -123,7 +124,8 @@ class Runner {
   /// Throws ConfigError if cells that are to be run need runs that do not exist.
   void check_sources() const {
     std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
-    for (const SweepCell& task : tasks()) {
+    for (const CellTask& next : tasks()) {
+      const SweepCell& task = *next.cell;
       if (is_decided(task)) continue;
       const auto options = Config::parse(task.config, "cell.toml").given();
       for (const std::string name : {"train.init_", "train.distill_"}) {
@@ -157,6 +159,28 @@ class Runner {
     }
   }
 
+  /// Records that trials have ended in the worse half.
+  void record_halved() {
+    for (size_t v = 0; v < grid_.variants.size(); ++v) {
+      const SearchState search = search_state(sweep_, grid_, v, states_);
+      for (size_t trial = 0; trial < search.trials.size(); ++trial) {
+        if (!search.trials[trial].ended) continue;
+        for (const SweepCell& cell : grid_.searches(v, trial)) {
+          CellState& s = state(cell);
+          // One that was trained further is a final cell, too.
+          if (s.status != CellStatus::stopped ||
+              s.evaluations.rbegin()->first > *search.trials[trial].ended)
+            continue;
+          const auto claim = Claim::take(path(cell));
+          if (!claim) continue;
+          s.record.status = s.status = CellStatus::halved;
+          write_record(path(cell), s.record);
+          record_cells(directory_, {cell.hash});
+        }
+      }
+    }
+  }
+
   fs::path path(const SweepCell& task) const { return cell_directory(directory_, task); }
   CellState& state(const SweepCell& task) { return states_.at(task.hash); }
   const CellState& state(const SweepCell& task) const { return states_.at(task.hash); }
@@ -169,19 +193,21 @@ class Runner {
 
   /// The cells of this shard that are known to be needed, in the order in which they are started: all
   /// variants with one seed before the next seed, so that early tables compare all variants.
-  CellRefs tasks() const {
-    std::vector<std::optional<size_t>> best;
-    for (size_t v = 0; v < grid_.variants.size(); ++v)
-      best.push_back(best_trial(sweep_, grid_, v, states_));
-    CellRefs out;
-    std::set<std::string> seen;  // two variants may have the same cell
-    for (const SweepCell& cell : grid_.cells) {
-      if (cell.final && (best[cell.variant] != cell.trial || !seen.insert(cell.hash).second))
-        continue;
-      if (ours_[cell.variant][cell.nth_seed]) out.emplace_back(cell);
+  std::vector<CellTask> tasks() const {
+    std::vector<CellTask> all, out;
+    for (size_t v = 0; v < grid_.variants.size(); ++v) {
+      const SearchState search = search_state(sweep_, grid_, v, states_);
+      all.insert(all.end(), search.tasks.begin(), search.tasks.end());
+      for (const size_t trial : final_trials(sweep_, grid_, v, search, states_))
+        for (const SweepCell& cell : grid_.finals(v, trial)) all.push_back({&cell});
     }
-    std::ranges::stable_sort(
-        out, {}, [](const SweepCell& cell) { return std::pair(cell.final, cell.nth_seed); });
+    std::ranges::stable_sort(all, {}, [](const CellTask& task) {
+      return std::pair(task.cell->final, task.cell->nth_seed);
+    });
+    std::set<std::string> seen;  // two variants may have the same cell
+    for (const CellTask& task : all)
+      if (ours_[task.cell->variant][task.cell->nth_seed] && seen.insert(task.cell->hash).second)
+        out.push_back(task);
     return out;
   }
 
@@ -207,12 +233,15 @@ class Runner {
     needs_ = false;
     elsewhere_.clear();
     if (stopping_ || enough_failures()) return;
-    for (const SweepCell& task : tasks()) {
+    record_halved();
+    for (const CellTask& next : tasks()) {
+      const SweepCell& task = *next.cell;
+      const int64_t until = next.until;
       if (is_damaged(task) && tried_.insert(task.hash).second) announce(task);
       if (is_decided(task) || is_running(task)) continue;
       if (static_cast<int64_t>(running_.size()) >= options_.jobs || enough_failures()) return;
-      auto running =
-          std::make_unique<Running>(Running{task, {.label = label(task), .variant = task.variant}});
+      auto running = std::make_unique<Running>(
+          Running{task, until, {.label = label(task), .variant = task.variant}});
       try {
         running->claim = Claim::take(path(task));
         if (!running->claim) {
@@ -222,13 +251,13 @@ class Runner {
         state(task) = read_cell(path(task));  // another process may have run it meanwhile
         // This process has the claim itself.
         needs_ = true;
-        if (is_decided(task)) continue;
+        if (is_decided(task) || (until > 0 && has_reached(state(task), until))) continue;
         start(*running);
         running_.push_back(std::move(running));
       } catch (const std::exception& error) {
         needs_ = true;
         if (abandon(*running, error.what()))
-          conclude(task);
+          conclude(task, until);
         else
           running_.push_back(std::move(running));
       }
@@ -245,7 +274,7 @@ class Runner {
     running.shown.testing = state(task).is_trained();
     record.attempts = before.attempts + (running.shown.testing ? 0 : 1);
     record.jobs = running.shown.testing ? before.jobs : options_.jobs;
-    running.shown.steps = trainer_options(task).steps;
+    running.shown.steps = running.until > 0 ? running.until : trainer_options(task).steps;
     launch(running);
   }
 
@@ -265,6 +294,8 @@ class Runner {
       data::write_file_durably(config, running.task.config);
       arguments = {"train", config.string(), "--out", folder.string()};
     }
+    if (running.until > 0)
+      arguments.insert(arguments.end(), {"--until", std::to_string(running.until)});
     ChildOptions child = process_of_cell(options_.program, std::move(arguments), options_.threads);
     child.err = child.out = folder / "log.txt";
     if (running.shown.testing) {
@@ -303,8 +334,9 @@ class Runner {
         continue;
       }
       const SweepCell& task = running_[i]->task;
+      const int64_t until = running_[i]->until;
       running_.erase(running_.begin() + static_cast<std::ptrdiff_t>(i));
-      conclude(task);
+      conclude(task, until);
     }
     return any;
   }
@@ -323,9 +355,10 @@ class Runner {
     return true;
   }
 
-  /// After the end of a cell.
-  void conclude(const SweepCell& task) {
+  /// After the end of a cell, or of the part of it that ends after the step `until`.
+  void conclude(const SweepCell& task, int64_t until) {
     const CellState& s = state(task);
+    if (until > 0 && !s.is_trained() && !s.has_failed() && has_reached(s, until)) return report();
     // A trial that trained may be needed again as a final cell, to be evaluated.
     if (s.has_failed() || !s.is_trained() || s.test) tried_.insert(task.hash);
     // A learning rate may be too high; that is what a search is for.
@@ -424,7 +457,8 @@ class Runner {
     };
     double left = 0;
     for (const SweepCell& cell : runs_of(sweep_, grid_, states_, options_.shard))
-      if (!is_decided(cell) && !is_running(cell) && !state(cell).is_trained())
+      if (!is_decided(cell) && !is_running(cell) && !state(cell).is_trained() &&
+          state(cell).status != CellStatus::halved)
         left += expected(cell.variant);
     for (const RunningCell& cell : now.running)
       left += std::max(0.0, expected(cell.variant) - cell.seconds);

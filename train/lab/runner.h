@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "longhand/train/lab/cell.h"
 #include "longhand/train/lab/grid.h"
+#include "longhand/train/lab/search.h"
 #include "longhand/train/lab/sweep.h"
 #include "longhand/train/run/child.h"
 

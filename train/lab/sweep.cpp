@@ -75,9 +75,16 @@ Number get_number(const TomlValue& value, const std::string& key) {
                                    ": expected a finite number, or an integer of at most 2^53"));
 }
 
+/// x to four digits, which are enough to tell values apart. Where they are out of range, x remains.
+double readable(double x) {
+  const std::string digits = fmt::format("{:.4g}", x);
+  std::from_chars(digits.data(), digits.data() + digits.size(), x);
+  return x;
+}
+
 OptionValue option(double value, bool integer) {
   if (integer) return static_cast<int64_t>(std::llround(value));
-  return value;
+  return readable(value);
 }
 
 std::vector<OptionValue> range(const TomlValue& table, const std::string& key) {
@@ -163,10 +170,7 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
       values.push_back(option(x, true));
       continue;
     }
-    // Four digits are enough to tell draws apart, and are readable. Where they are out of range, x remains.
-    const std::string digits = fmt::format("{:.4g}", x);
-    double& rounded = std::get<double>(values.emplace_back(x));
-    std::from_chars(digits.data(), digits.data() + digits.size(), rounded);
+    values.emplace_back(readable(x));
   }
   return values;
 }
@@ -327,6 +331,64 @@ void read_axes(const TomlValue& root, Sweep& sweep) {
   }
 }
 
+const std::vector<std::string> search_keys = {"seeds", "steps", "around", "extend", "halving"};
+
+/// Adds `count` values at each end of the axis of a search, by the ratio of the two values next to it.
+void extend(Axis& axis, int64_t count) {
+  std::vector<Settings>& points = axis.points;
+  const auto value = [](const Settings& point) {
+    const OptionValue& each = point.front().value;
+    const auto* const integer = std::get_if<int64_t>(&each);
+    return integer ? static_cast<double>(*integer) : std::get<double>(each);
+  };
+  const auto beyond = [&](Settings edge, const Settings& before) {
+    const double x = value(edge) * value(edge) / value(before);
+    if (std::holds_alternative<int64_t>(edge.front().value))
+      edge.front().value = static_cast<int64_t>(std::llround(x));
+    else
+      edge.front().value = readable(x);
+    return edge;
+  };
+  for (int64_t i = 0; i < count; ++i) {
+    points.insert(points.begin(), beyond(points[0], points[1]));
+    points.push_back(beyond(points.back(), points[points.size() - 2]));
+  }
+}
+
+/// Whether the points of an axis are values of one option above 0, in increasing order.
+bool is_increasing(const Axis& axis) {
+  double last = 0;
+  for (const Settings& point : axis.points) {
+    const auto* const integer = std::get_if<int64_t>(&point.front().value);
+    const auto* const real = std::get_if<double>(&point.front().value);
+    const double x = integer ? static_cast<double>(*integer) : real ? *real : 0;
+    if (point.size() > 1 || !(x > last)) return false;
+    last = x;
+  }
+  return axis.points.size() > 1;
+}
+
+/// Reads which trials of a search end early, and which are added.
+void read_refinement(const TomlValue& table, Search& search) {
+  for (const auto& [key, to] : {std::pair{"around", &search.around}, {"extend", &search.extend}})
+    if (const TomlValue* const value = table.find(key)) {
+      *to = get_count(*value, key, 0);
+      const bool increasing = is_increasing(search.axis);
+      if (increasing) extend(search.axis, search.extend);
+      expect(*to == 0 || (increasing && is_increasing(search.axis)), *value, key,
+             "a search of one option, with two or more values above 0 in increasing order");
+    }
+  if (const TomlValue* const list = table.find("halving")) {
+    expect(list->is_list, *list, "halving", "fractions of the steps, such as [0.25, 0.5]");
+    for (const TomlValue& item : list->items) {
+      const double x = get_number(item, "halving").value;
+      expect(x > (search.halving.empty() ? 0 : search.halving.back()) && x < 1, item, "halving",
+             "fractions between 0 and 1 in increasing order");
+      search.halving.push_back(x);
+    }
+  }
+}
+
 // TOML of the parts of a sweep. Dotted keys need no quotes: they are made of known names.
 std::string toml_list(const std::vector<OptionValue>& values) {
   std::vector<std::string> texts;
@@ -442,7 +504,7 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
   read_axes(root, sweep);
   if (const TomlValue* const table = root.find("search")) {
     expect(table->is_table, *table, "search", "a table, [search]");
-    Search search{.axis = axis_of(*table, {"seeds", "steps"})};
+    Search search{.axis = axis_of(*table, search_keys)};
     check<ConfigError>(search.axis.when.empty(), table->where,
                        ": search: every variant is searched alike; when applies to [[axis]]");
     if (const TomlValue* const seeds = table->find("seeds")) {
@@ -455,6 +517,7 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
       search.steps = get<int64_t>(*steps, "steps", "an integer");
       expect(search.steps >= 1, *steps, "steps", "at least 1");
     }
+    read_refinement(*table, search);
     sweep.search = std::move(search);
   }
   // Without axes the sweep repeats one configuration, which needs no baseline.
@@ -506,9 +569,15 @@ std::string Sweep::to_toml() const {
   if (!options.empty()) out += "\n" + toml_of_options(options);
   for (const Axis& axis : axes) out += "\n[[axis]]\n" + toml_axis(axis);
   if (search) {
-    out += "\n[search]\n" + toml_axis(search->axis) + "seeds = " + std::to_string(search->seeds) +
-           "\n";
+    Axis given = search->axis;  // without the values that `extend` adds
+    given.points.erase(given.points.end() - search->extend, given.points.end());
+    given.points.erase(given.points.begin(), given.points.begin() + search->extend);
+    out += "\n[search]\n" + toml_axis(given) + "seeds = " + std::to_string(search->seeds) + "\n";
     if (search->steps > 0) out += "steps = " + std::to_string(search->steps) + "\n";
+    if (search->around > 0) out += "around = " + std::to_string(search->around) + "\n";
+    if (search->extend > 0) out += "extend = " + std::to_string(search->extend) + "\n";
+    if (!search->halving.empty())
+      out += fmt::format("halving = [{}]\n", fmt::join(search->halving, ", "));
   }
   return out;
 }

@@ -33,9 +33,13 @@ struct Axis {
 
 /// A search for the best value of options, separately for each variant, by the validation metric.
 struct Search {
-  Axis axis;
-  int64_t seeds = 1;  // uses the first seeds of the sweep
-  int64_t steps = 0;  // train.steps of the trials; 0: as in the final runs
+  Axis axis;           // with the values by which the range may grow
+  int64_t seeds = 1;   // uses the first seeds of the sweep
+  int64_t steps = 0;   // train.steps of the trials; 0: as in the final runs
+  int64_t around = 0;  // values on either side of the best one that are trained with all seeds, too
+  int64_t extend = 0;  // further values at each end, tried if the value before them is the best
+  std::vector<double>
+      halving{};  // fractions of the steps after which the worse half of the trials ends
 };
 
 /// The contents of a sweep file:
@@ -59,7 +63,10 @@ struct Search {
 ///     model.heads = [1, 2]
 ///
 ///     [search]
-///     optimizer.lr = { log_uniform = [1e-4, 1e-2], count = 5 }
+///     optimizer.lr = { from = 3e-4, to = 3e-2, factor = 3.162 }
+///     around = 1                      # all seeds also at one value on either side of the best
+///     extend = 2                      # up to two more values beyond an end that is the best
+///     halving = [0.25]                # the worse half of the trials ends after a quarter of the steps
 ///
 /// Values are a list, a range {from, to} with `factor`, `step` or `count`, or drawn: {log_uniform},
 /// {uniform} or {choice}, with a count and a seed (in their table, or in [[axis]] for several keys

@@ -14,6 +14,7 @@
 #include "longhand/train/lab/report/reader.h"
 #include "longhand/train/lab/results.h"
 #include "longhand/train/lab/runner.h"
+#include "longhand/train/lab/search.h"
 #include "longhand/train/lab/verify.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
@@ -179,7 +180,9 @@ TEST_CASE("a trial whose files are damaged is not decided by the others, until i
     return folder.directory(grid.searches(0, 1)[0]);
   };
   const auto best = [](const SweepOnDisk& folder) {
-    return best_trial(folder.sweep, folder.grid, 0, read_cells(folder.grid, folder.path.path()));
+    const CellStates states = read_cells(folder.grid, folder.path.path());
+    return best_trial(folder.sweep, folder.grid, 0,
+                      search_state(folder.sweep, folder.grid, 0, states), states);
   };
   for (const std::string name : {"metrics.jsonl", "summary.json", "config.toml", "cell.json"})
     for (const bool is_missing : {false, true})

@@ -11,6 +11,7 @@
 #include "longhand/train/lab/merge.h"
 #include "longhand/train/lab/results.h"
 #include "longhand/train/lab/runner.h"
+#include "longhand/train/lab/search.h"
 #include "longhand/train/lab/verify.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"

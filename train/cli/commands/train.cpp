@@ -18,6 +18,7 @@ struct Arguments : Common {
   std::string init_from, distill_from;
   bool resume_or_start = false, overwrite = false;
   bool estimate = false;
+  int64_t until = 0;
 };
 
 std::string describe(const train::Record& record) {
@@ -178,6 +179,7 @@ int train(const Arguments& arguments) {
   train::Observer observer = reporter.observer();
   observer.should_stop = [&] { return signals.stop(); };
   observer.should_save = [&] { return signals.take_save(); };
+  observer.until = arguments.until;
   const train::Stopped why = run->train(std::move(observer), &lead);
   const train::Summary& summary = run->summary();
   if (arguments.json) {
@@ -223,6 +225,7 @@ void add_train(Command& program) {
   c.add("--init-from", a->init_from).excludes(resume);
   c.add("--distill-from", a->distill_from).excludes(resume);
   c.common(*a, "accept_data");
+  c.add("--until", a->until).positive();
   c.flag("--estimate", a->estimate).excludes(resume);
   c.responds_to_signals();
   c.runs_on_ranks();
