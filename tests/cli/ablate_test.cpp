@@ -506,6 +506,43 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
                           Contains("MiB available"));
 }
 
+TEST_CASE("the trials of a search end early, and give the same results in several processes") {
+  const SweepFolder folder(R"(seeds = 2
+set = ["train.steps=40", "train.eval_every=10", "train.checkpoint_every=5"]
+
+[[axis]]
+attention.type = ["softmax", "linear"]
+
+[search]
+optimizer.lr = [1e-5, 1e-3, 1e-2]
+around = 1
+extend = 1
+halving = [0.5]
+)");
+  const Outcome whole = folder.ablate({"--out", "whole", "--jobs", "2"});
+  INFO(whole.err);
+  REQUIRE(whole.code == 0);
+  const train::Results all = results(folder / "whole");
+  const train::Table& search = all.table("search");
+  CHECK(text(search, 0, "status") == "ended after 20 steps");  // the lowest rate is the worst
+  CHECK(text(all.table("variants"), 0, "window") != "-");
+  const Outcome status = run({"ablate", "--status", "whole"}, folder.path());
+  CHECK_THAT(status.out, Contains(" halved"));
+  CHECK_THAT(whole.err, !Contains("stopped"));
+  // A second call finds nothing left to do.
+  const int64_t before = attempts(folder / "whole");
+  CHECK(folder.ablate({"--out", "whole"}).code == 0);
+  CHECK(attempts(folder / "whole") == before);
+
+  Program other({"ablate", "sweep.toml", "--out", "shared"}, folder.path());
+  const Outcome one = folder.ablate({"--out", "shared"});
+  const Outcome two = other.wait();
+  INFO(one.err << two.err);
+  CHECK(one.code == 0);
+  CHECK(two.code == 0);
+  CHECK(lasting(folder / "shared") == lasting(folder / "whole"));
+}
+
 TEST_CASE("data without a test split are scored on the validation split, which the results say") {
   const SweepFolder folder("seeds = 2\n[[axis]]\nmodel.d_mlp = [16, 32]\n");
   data::Hdf5Writer writer;

@@ -158,6 +158,27 @@ TEST_CASE("resuming writes options that were not given as a run without interrup
   check_same_bytes(folder / "whole", folder / "parts");
 }
 
+TEST_CASE("a run stops after a given step, evaluated, and goes on with the same bits") {
+  const TinyFolder folder;
+  const std::vector<std::string> train{"train", "config.toml", "--set", "train.steps=30",
+                                       "train.eval_every=10"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    auto arguments = train;
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments, folder.path());
+  };
+  REQUIRE(with({"--out", "whole"}).code == 0);
+  const Outcome part = with({"--out", "parts", "--until", "10"});
+  CHECK(part.code == 75);
+  CHECK_THAT(part.err, Contains("stopped after step 10"));
+  CHECK_THAT(lines_of(folder / "parts" / "metrics.jsonl").back(),
+             Contains("\"split\":\"validation\"") && Contains("\"step\":10"));
+  CHECK(run({"train", "--resume", "parts", "--until", "11"}, folder.path()).code == 75);
+  CHECK(run({"train", "--resume", "parts", "--until", "40"}, folder.path()).code == 0);
+  check_same_bytes(folder / "whole", folder / "parts");
+  CHECK(with({"--out", "other", "--until", "0"}).code == 2);
+}
+
 // Redraws within the hundred steps, and options without which 64 tokens leave a variant little to do.
 const std::map<std::string, std::vector<std::string>> options_of_example{
     {"aft", {"kind=local", "window=16"}},
