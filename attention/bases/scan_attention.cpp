@@ -27,8 +27,12 @@ Work ScanAttention::work(int64_t queries, int64_t keys) const {
     return {N * (token.flops + products * gate * 2 * width * width),
             N * (token.exponentials + gate * width)};
   };
-  return H * scan_work(N, D, D, bytes) +
+  return H * sums_work(N, D, bytes) +
          Work{counts(token_forward_, 1), counts(token_backward_, 2), numbers * bytes};
+}
+
+Work ScanAttention::sums_work(double tokens, double dim, double bytes) const {
+  return scan_work(tokens, dim, dim, bytes);
 }
 
 ScanInputs ScanAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {

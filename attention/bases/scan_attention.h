@@ -44,6 +44,9 @@ class ScanAttention : public Variant {
 
   Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override;
 
+  /// The cost of the sums of one head, with `bytes` a number; by default of a scan.
+  virtual Work sums_work(double tokens, double dim, double bytes) const;
+
   /// The cost of the operands of a token in all heads, in forward() and for gradients.
   Work::Counts token_forward_, token_backward_;
 

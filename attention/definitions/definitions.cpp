@@ -366,6 +366,19 @@ Variable retention(const Variable& q, const Variable& k, const Variable& log_dec
   return sum(products * powers, {4});
 }
 
+Variable log_linear(const Variable& q, const Variable& k, const Variable& log_decay,
+                    const Variable& scales) {
+  const int64_t N = q.size(1), last = scales.size(3) - 1;
+  Tensor level = Tensor::zeros({1, 1, N, N}, DType::i32);
+  for (int64_t i = 0; i < N; ++i)
+    for (int64_t j = 0; j < i; ++j)
+      for (int64_t l = 1; i >> (l - 1) != 0; ++l)
+        if ((i >> (l - 1) & 1) == 1 && j >> (l - 1) == (i >> (l - 1)) - 1)
+          level.data<int32_t>()[i * N + j] = static_cast<int32_t>(std::min(l, last));
+  const Tensor of_pairs = level.expand({q.size(0), q.size(2), N, N}).contiguous();
+  return retention(q, k, log_decay) * gather(heads(scales), 3, of_pairs);
+}
+
 Variable delta(const Variable& q, const Variable& k, const Variable& beta,
                const Variable& log_decay, const Variable& read) {
   const int64_t N = k.size(1);

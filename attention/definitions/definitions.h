@@ -142,6 +142,12 @@ Variable skyformer(const Variable& q, const Variable& k, const Variable& landmar
 /// 2307.08621), eq. 5; Yang et al. 2023 (arXiv 2312.06635), eq. 4.
 Variable retention(const Variable& q, const Variable& k, const Variable& log_decay = {});
 
+/// The same, each times s_(i,l(i,j)) for scales s (B, N, H, levels): l(i,i) = 0, and for j < i the only l >= 1
+/// such that bit l - 1 of i is set and j / 2^(l-1) = i / 2^(l-1) - 1, rounded down. Levels from the last one on share its scale.
+/// Guo et al. 2025 (arXiv 2506.04761), section 3.
+Variable log_linear(const Variable& q, const Variable& k, const Variable& log_decay,
+                    const Variable& scales);
+
 /// W = A (I + B L)⁻¹ B, with A = retention(q, k, g), L the part of retention(k, k, g) below its
 /// diagonal and B the diagonal matrix of beta (B, N, H): the weights of a delta rule. Yang et al.
 /// 2024 (arXiv 2406.06484), eq. 10. With `read`, what the state is read with before it is written, L is

@@ -11,61 +11,14 @@
 // 1/sqrt(D) is not in the paper; the norm removes it. The short convolution of the paper's block
 // before q, k and v is not part of the variant.
 #include <cmath>
-#include <optional>
 
-#include "longhand/attention/bases/head_decay.h"
-#include "longhand/attention/bases/recurrence.h"
-#include "longhand/attention/bases/scan_attention.h"
+#include "longhand/attention/bases/state_space.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
-
-struct Mamba2Options {
-  bool skip = true, norm = true, gate = true;
-
-  void describe(OptionVisitor& v) {
-    v.boolean("skip", skip, "whether s v of the token itself is added, s learned for each head");
-    v.boolean("norm", norm,
-              "whether the gated result of a token is divided by its root mean square, with a "
-              "learned weight");
-    v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
-  }
-  ScanOutput output() const {
-    return {.norm = norm, .gate = gate, .norm_last = true, .weight = true};
-  }
-  Capabilities capabilities() const { return recurrence_capabilities(!norm); }
-};
-
-class Mamba2 final : public ScanAttention {
- public:
-  Mamba2(const nn::Scope& scope_, const Config& config, const Mamba2Options& options)
-      : ScanAttention(scope_, config, options.output()),
-        decay_(
-            scope("step"), scope("step_bias"), scope("log_rate"), config,
-            // the default of PyTorch, from which the authors' code starts
-            nn::init::uniform(1 / std::sqrt(static_cast<double>(config.heads * config.head_dim)))) {
-    if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
-    token_forward_ = HeadDecay::work(config);
-    token_backward_ = {2 * token_forward_.flops, token_forward_.exponentials};
-  }
-
-  ScanInputs operands(const Inputs& in) const override {
-    const Variable step = decay_.steps(in.x);  // (B, N, H)
-    return {in.q, in.k, in.v * unsqueeze(step, 3), decay_.of_steps(step)};
-  }
-  Variable direct(const Inputs& in) const override {
-    const double root = std::sqrt(static_cast<double>(in.v.size(3)));
-    return skip_ ? in.v * unsqueeze(*skip_ * root, 1) : Variable();
-  }
-
- private:
-  HeadDecay decay_;
-  std::optional<nn::Parameter> skip_;  // (H)
-};
 
 using namespace conformance;
 using namespace conformance::sizes;
@@ -100,7 +53,7 @@ void mamba2_limits(Findings& f) {
 }  // namespace
 
 Spec mamba2_variant() {
-  return make_spec<Mamba2Options, Mamba2>(
+  return make_spec<StateSpaceOptions, StateSpaceAttention>(
       {.summary = "linear attention in which heads decay by steps computed from the tokens",
        .paper = "Dao & Gu 2024, arXiv 2405.21060",
        .cases = {{}, {{"skip", false}, {"norm", false}, {"gate", false}}},

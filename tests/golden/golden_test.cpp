@@ -22,6 +22,7 @@ const std::map<std::string, Reader> readers_of_types = {
     {"retnet", read_scan},
     {"mamba2", read_scan},
     {"gla", read_scan},
+    {"log_linear", read_fenwick_scan},
     {"deltanet", read_delta_scan},
     {"gated_deltanet", read_delta_scan},
     {"deltaproduct", read_delta_scan},

@@ -14,6 +14,8 @@ void check_core(const Golden& golden, DType dtype, double tolerance);
 void read_scan(const Golden& golden);
 /// deltanet, gated_deltanet, deltaproduct, kda and rwkv7, as delta scans.
 void read_delta_scan(const Golden& golden);
+/// log_linear, as a scan with scales of levels.
+void read_fenwick_scan(const Golden& golden);
 /// Softmax attention with a log decay of each token.
 void read_forgetting(const Golden& golden);
 /// Block-sparse attention with the random blocks of the case.

@@ -6,6 +6,7 @@
 #include "longhand/attention/ops/bucket_attention.h"
 #include "longhand/attention/ops/cluster_means.h"
 #include "longhand/attention/ops/delta_scan.h"
+#include "longhand/attention/ops/fenwick_scan.h"
 #include "longhand/attention/ops/fourier_mix.h"
 #include "longhand/attention/ops/inverse.h"
 #include "longhand/attention/ops/linear_attention.h"
@@ -251,6 +252,10 @@ const std::vector<OpLine>& attention_operations() {
               {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3}},
               {{2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5, 4}, {2, 3, 5}, {2, 3, 5}}},
              {{{2, 3, 65, 65}, {2, 3, 65}, {2, 3, 65, 65}, {2, 3, 65}, {2, 3}}},
+             {.arguments = {{}, {}, {}, {}, decay}}),
+        line("fenwick_scan", OP(fenwick_scan({x[0], x[1], x[2], x[4]}, x[3])),
+             with(with(triples, of_channels), of_heads),
+             with(with(long_triples, of_channels), of_heads),
              {.arguments = {{}, {}, {}, {}, decay}}),
         line("rwkv7_operands", OP(joined(rwkv7_operands({x[0], x[1], x[2], x[3], x[4]}, 1e-6))),
              with(with(triples, of_head), of_head), with(with(long_triples, of_head), of_head)),

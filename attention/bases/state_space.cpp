@@ -1,0 +1,43 @@
+#include "longhand/attention/bases/state_space.h"
+
+#include <cmath>
+
+#include "longhand/attention/bases/recurrence.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/nn/init.h"
+
+namespace longhand::attention {
+
+void StateSpaceOptions::describe(OptionVisitor& v) {
+  v.boolean("skip", skip, "whether s v of the token itself is added, s learned for each head");
+  v.boolean("norm", norm,
+            "whether the gated result of a token is divided by its root mean square, with a "
+            "learned weight");
+  v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
+}
+
+Capabilities StateSpaceOptions::capabilities() const { return recurrence_capabilities(!norm); }
+
+StateSpaceAttention::StateSpaceAttention(const nn::Scope& scope_, const Config& config,
+                                         const StateSpaceOptions& options)
+    : ScanAttention(scope_, config, options.output()),
+      decay_(
+          scope("step"), scope("step_bias"), scope("log_rate"), config,
+          // the default of PyTorch, from which the authors' code starts
+          nn::init::uniform(1 / std::sqrt(static_cast<double>(config.heads * config.head_dim)))) {
+  if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
+  token_forward_ = HeadDecay::work(config);
+  token_backward_ = {2 * token_forward_.flops, token_forward_.exponentials};
+}
+
+ScanInputs StateSpaceAttention::operands(const Inputs& in) const {
+  const Variable step = decay_.steps(in.x);  // (B, N, H)
+  return {in.q, in.k, in.v * unsqueeze(step, 3), decay_.of_steps(step)};
+}
+
+Variable StateSpaceAttention::direct(const Inputs& in) const {
+  const double root = std::sqrt(static_cast<double>(in.v.size(3)));
+  return skip_ ? in.v * unsqueeze(*skip_ * root, 1) : Variable();
+}
+
+}  // namespace longhand::attention

@@ -1,0 +1,37 @@
+// StateSpaceAttention: base of the variants that sum over the past as Mamba-2 does.
+#pragma once
+
+#include <optional>
+
+#include "longhand/attention/bases/head_decay.h"
+#include "longhand/attention/bases/scan_attention.h"
+#include "longhand/core/schema.h"
+
+namespace longhand::attention {
+
+struct StateSpaceOptions {
+  bool skip = true, norm = true, gate = true;
+
+  void describe(OptionVisitor& v);
+  ScanOutput output() const {
+    return {.norm = norm, .gate = gate, .norm_last = true, .weight = true};
+  }
+  Capabilities capabilities() const;
+};
+
+/// The state space dual: S_i = e^{Δ_i a} S_(i-1) + k_i (Δ_i v_i)ᵀ, with s v_i added to the result,
+/// for steps Δ computed from the tokens; variants/mamba2.cpp has the formulas.
+class StateSpaceAttention : public ScanAttention {
+ public:
+  StateSpaceAttention(const nn::Scope& scope, const Config& config,
+                      const StateSpaceOptions& options);
+
+  ScanInputs operands(const Inputs& in) const override;
+  Variable direct(const Inputs& in) const override;
+
+ private:
+  HeadDecay decay_;
+  std::optional<nn::Parameter> skip_;  // s (H)
+};
+
+}  // namespace longhand::attention
