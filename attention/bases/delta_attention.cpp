@@ -122,7 +122,7 @@ DeltaInputs UnitDeltaAttention::operands(const Inputs& in) const {
 }
 
 Variable UnitDeltaAttention::finished(const Variable& reads, const DeltaInputs&,
-                                       const Inputs& in) const {
+                                      const Inputs& in) const {
   const auto [logits, function] = gate(in.x);
   GatedOptions options{.function = function};
   if (norm_) options.norm = {.weight = *norm_, .centred = false};
@@ -181,17 +181,20 @@ Work delta_work(int64_t steps, int64_t dim, DType dtype, bool write) {
           std::ceil(N / (4 * C)) * D * D * static_cast<double>(size_of(dtype))};
 }
 
-// The scan, and unit queries and keys.
+Work UnitDeltaAttention::rule_work(int64_t tokens) const {
+  return delta_work(steps_ * tokens, config().head_dim, parameter_dtype());
+}
+
+// The rule, and unit queries and keys.
 Work UnitDeltaAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double width = H * D, rows = 1 + static_cast<double>(steps_);  // queries and keys
   const double units = N * width * (options_.silu ? 2 : 1) * rows;
   const double exponentials =
       (rows - 1) * H + token_.exponentials + (options_.silu ? rows * width : 0);
-  return H * delta_work(steps_ * queries, config().head_dim, parameter_dtype()) +
-         Work{{N * (2 * width * H + token_.flops), N * exponentials},
-              {N * (4 * width * H + 2 * token_.flops), N * exponentials},
-              units * bytes};
+  return H * rule_work(queries) + Work{{N * (2 * width * H + token_.flops), N * exponentials},
+                                       {N * (4 * width * H + 2 * token_.flops), N * exponentials},
+                                       units * bytes};
 }
 
 }  // namespace longhand::attention

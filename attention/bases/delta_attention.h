@@ -79,6 +79,8 @@ class UnitDeltaAttention : public DeltaAttention {
   /// β of its logits.
   Variable strengths(const Variable& logits) const;
 
+  /// The cost of the rule for one head; by default of a delta_scan().
+  virtual Work rule_work(int64_t tokens) const;
   /// Adds the cost of what derived classes compute for a token in all heads, in forward(); gradients cost
   /// twice as much. To be called by a constructor.
   void add_work(const Work::Counts& token);

@@ -395,6 +395,19 @@ Variable delta(const Variable& q, const Variable& k, const Variable& beta,
   return matmul(retention(q, k, log_decay), T);
 }
 
+Variable mesa(const Variable& q, const Variable& k, const Variable& beta, const Variable& log_decay,
+              const Variable& lambda) {
+  const int64_t B = k.size(0), N = k.size(1), H = k.size(2), D = k.size(3);
+  const Variable weighed = k * unsqueeze(beta, 3), one = ones({B, N, H, 1}, k.dtype());
+  const Variable squares = unsqueeze(heads(weighed), 4) * unsqueeze(heads(k), 3);  // β k kᵀ
+  const Variable A = reshape(
+      matmul(retention(one, one, log_decay), reshape(squares, {B, H, N, D * D})), {B, H, N, D, D});
+  const Variable I = none(visible(D, D, {}), k.dtype());  // (1, 1, D, D)
+  const Variable M = A + unsqueeze(unsqueeze(lambda, 1), 3) * I;
+  const Variable x = squeeze(matmul(pinv(M), unsqueeze(heads(q), 4)), 4);
+  return retention(heads(x), weighed, log_decay);
+}
+
 Variable lowrank(const Variable& U, const Variable& V, bool softmax, const Tensor& visible) {
   const Variable products = unsqueeze(matmul(U, transposed(V)), 0);
   return softmax ? longhand::softmax(masked_scores(visible, products)) : only(visible, products);

@@ -155,6 +155,11 @@ Variable log_linear(const Variable& q, const Variable& k, const Variable& log_de
 Variable delta(const Variable& q, const Variable& k, const Variable& beta,
                const Variable& log_decay = {}, const Variable& read = {});
 
+/// W = retention(x, β k, g) with x_i = (A_i + diag(λ))⁻¹ q_i, A_i = Σ_(j<=i) e^(g_(j+1) + … + g_i) β_j k_j k_jᵀ, for beta and
+/// log_decay (B, N, H) and lambda (H, D). von Oswald et al. 2025 (arXiv 2506.05233).
+Variable mesa(const Variable& q, const Variable& k, const Variable& beta, const Variable& log_decay,
+              const Variable& lambda);
+
 // ---- weights that do not depend on queries and keys ---------------------------------------------
 
 /// U Vᵀ for U and V (H, N, r) over the visible keys, or its softmax. Tay et al. 2020 (arXiv

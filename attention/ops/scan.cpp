@@ -406,26 +406,19 @@ ScanState combine(const ScanState& left, const ScanState& right, const Variable&
   return result;
 }
 
-namespace {
-
-// ScanResult::out of this part. Parts exchange the states that they give when started from zeros.
-Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
-  ScanOptions of_part = options;
-  of_part.join = nullptr;
-  of_part.final_state = true;
-  const ScanResult own = scan(inputs, nullptr, of_part);
-  const bool has_z = own.state.z.defined(), has_scale = own.state.log_scale.defined(),
-             decays = inputs.log_decay.defined();
+ScanState state_before(const ScanState& own, const Variable& log_decay, const Join& join) {
+  const bool has_z = own.z.defined(), has_scale = own.log_scale.defined(),
+             decays = log_decay.defined();
   // The tensors of a state, and at the end the sum of g.
   Variables states, neutral;
   const auto add = [&](const Variable& x, double otherwise) {
     states.push_back(x);
     neutral.emplace_back(Tensor::full({1}, otherwise, x.dtype()));
   };
-  add(own.state.S, 0);
-  if (has_z) add(own.state.z, 0);
-  if (has_scale) add(own.state.log_scale, -std::numeric_limits<double>::infinity());
-  if (decays) add(sum(inputs.log_decay, {1}), 0);
+  add(own.S, 0);
+  if (has_z) add(own.z, 0);
+  if (has_scale) add(own.log_scale, -std::numeric_limits<double>::infinity());
+  if (decays) add(sum(log_decay, {1}), 0);
   const auto state_of = [&](const Variables& x) -> ScanState {
     const size_t scale = has_z ? 2 : 1;
     return {x[0], has_z ? x[1] : Variable(), has_scale ? x[scale].detach() : Variable()};
@@ -438,7 +431,19 @@ Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
       if (x.defined()) out.push_back(x);
     return out;
   };
-  const ScanState before = state_of(state_before(states, neutral, joined, *options.join));
+  return state_of(state_before(states, neutral, joined, join));
+}
+
+namespace {
+
+// ScanResult::out of this part. Parts exchange the states that they give when started from zeros.
+Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
+  ScanOptions of_part = options;
+  of_part.join = nullptr;
+  of_part.final_state = true;
+  const ScanResult own = scan(inputs, nullptr, of_part);
+  const bool has_z = own.state.z.defined(), decays = inputs.log_decay.defined();
+  const ScanState before = state_before(own.state, inputs.log_decay, *options.join);
   if (options.features.exponentials) {
     of_part.final_state = false;
     return scan(inputs, &before, of_part).out;

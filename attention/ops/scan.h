@@ -38,6 +38,10 @@ struct ScanState {
 /// constants. Throws ShapeError if shapes do not match.
 ScanState combine(const ScanState& left, const ScanState& right, const Variable& log_decay);
 
+/// The state after the parts before this one, which leaves the state `own` when started from zeros, with the log_decay of its
+/// tokens, (B, n, H) or (B, n, H, m), or undefined.
+ScanState state_before(const ScanState& own, const Variable& log_decay, const Join& join);
+
 struct ScanInputs {
   Variable q, k;         // (B, N, H, D)
   Variable v;            // (B, N, H, E)

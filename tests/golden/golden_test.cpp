@@ -28,6 +28,7 @@ const std::map<std::string, Reader> readers_of_types = {
     {"deltaproduct", read_delta_scan},
     {"kda", read_delta_scan},
     {"rwkv7", read_delta_scan},
+    {"mesa", read_ridge_scan},
     {"forgetting", read_forgetting},
     {"bigbird", read_bigbird},
     {"scatterbrain", read_scatterbrain},

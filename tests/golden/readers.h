@@ -16,6 +16,8 @@ void read_scan(const Golden& golden);
 void read_delta_scan(const Golden& golden);
 /// log_linear, as a scan with scales of levels.
 void read_fenwick_scan(const Golden& golden);
+/// mesa, by conjugate gradients and by inverses.
+void read_ridge_scan(const Golden& golden);
 /// Softmax attention with a log decay of each token.
 void read_forgetting(const Golden& golden);
 /// Block-sparse attention with the random blocks of the case.

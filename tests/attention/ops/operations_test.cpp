@@ -16,6 +16,7 @@
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/products.h"
+#include "longhand/attention/ops/ridge_scan.h"
 #include "longhand/attention/ops/rwkv7.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/ops/softmax_attention.h"
@@ -114,6 +115,7 @@ constexpr int64_t many = 1300;
 const GradcheckOptions some{.max_elements = 6};
 const Argument decay{.low = -1, .high = 0, .optional = true}, unit{.low = -0.5, .high = 0.5},
     feature{.low = 0.1, .high = 1, .optional = true}, optional{.optional = true},
+    positive{.low = 0.5, .high = 1}, fading{.low = -1, .high = -0.2, .optional = true},
     length{3, 7, DType::i32, false, true};
 
 // Of q, k and v: one token, several, more than a block; a head more or less.
@@ -257,6 +259,10 @@ const std::vector<OpLine>& attention_operations() {
              with(with(triples, of_channels), of_heads),
              with(with(long_triples, of_channels), of_heads),
              {.arguments = {{}, {}, {}, {}, decay}}),
+        line("ridge_scan", OP(ridge_scan({x[0], x[1], x[2], x[3], x[5]}, x[4])),
+             with(with(with(triples, of_heads), of_head), of_heads),
+             with(with(with(long_triples, of_heads), of_head), of_heads),
+             {.arguments = {{}, unit, {}, positive, positive, fading}}),
         line("rwkv7_operands", OP(joined(rwkv7_operands({x[0], x[1], x[2], x[3], x[4]}, 1e-6))),
              with(with(triples, of_head), of_head), with(with(long_triples, of_head), of_head)),
         line("rwkv7_result",

@@ -1,0 +1,175 @@
+// x_i = (A_i + diag(λ))⁻¹ q_i and out_i = B_iᵀ x_i. A_i p_i is a scan with the values β_j k_j, for
+// all i at once.
+//
+// Gradients: with M x = q, dM = -y xᵀ and dq = y for y = M⁻¹ dx. That is, x is recorded as x + M⁻¹
+// r of the residual r = q - M x with x held constant, whose gradients are those of a scan.
+#include "longhand/attention/ops/ridge_scan.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "longhand/attention/ops/inverse.h"
+#include "longhand/attention/ops/scan_step.h"
+#include "longhand/autograd/grad_mode.h"
+#include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/rows.h"
+#include "longhand/core/parallel.h"
+
+namespace longhand::attention {
+namespace {
+
+using Solver = std::function<Tensor(const Tensor& y)>;
+
+// The solution x, for the residual q - M x, which is 0 except for rounding: dq = solve(dx).
+Variable implicit_solution(const Tensor& x, const Variable& residual, const Solver& solve) {
+  return record("implicit_solution", x, {residual},
+                [solve](const Tensor& dx, std::span<GradSlot> slots) { slots[0].take(solve(dx)); });
+}
+
+// A_i for every token, (B, N, H, D, D): the scan read with each unit vector.
+Variable all_matrices(const ScanInputs& of, const ScanState* start) {
+  const Shape& s = of.k.shape();
+  Variables rows;
+  for (int64_t d = 0; d < s[3]; ++d) {
+    Tensor unit = Tensor::zeros({s[3]}, of.k.dtype());
+    unit.slice(0, d, d + 1).fill(1);
+    ScanInputs read = of;
+    read.q = Variable(unit.expand(s));
+    rows.push_back(scan(read, start, {.normalizer = false, .final_state = false}).out);
+  }
+  return stack(rows, 3);
+}
+
+// M⁻¹ y for M (…, D, D) and y (…, D).
+Variable solved(const Variable& M, const Variable& y) {
+  const int64_t D = y.size(-1), n = y.value().numel() / D;
+  const Variable x = matmul(inverse(reshape(M, {n, D, D})), reshape(y, {n, D, 1}));
+  return reshape(x, y.shape());
+}
+
+Variable diagonal(const Variable& lambda) {
+  const int64_t D = lambda.size(-1);
+  Tensor I = Tensor::zeros({D, D}, lambda.dtype());
+  for (int64_t d = 0; d < D; ++d) I.slice(0, d, d + 1).slice(1, d, d + 1).fill(1);
+  return unsqueeze(lambda, 2) * Variable(I);
+}
+
+}  // namespace
+
+Tensor conjugate_gradients(const std::function<Tensor(const Tensor& p)>& product, const Tensor& y,
+                           int64_t steps) {
+  const int64_t D = y.size(-1), rows = y.numel() / D;
+  Tensor r = y.contiguous().clone(), p = r.clone(), x = Tensor::zeros(y.shape(), y.dtype());
+  Tensor squares = Tensor::empty({2, rows}, y.dtype());  // |r|² of each row, and where it ends
+  dispatch_float(y.dtype(), [&]<class T>() {
+    T* const square = squares.data<T>();
+    T* const least = square + rows;
+    // How many rows f is true for.
+    const auto count = [&](auto f) {
+      return parallel_sum<int64_t>(rows, std::max<int64_t>(1, 4096 / D),
+                                   [&](int64_t begin, int64_t end) {
+                                     int64_t found = 0;
+                                     for (int64_t row = begin; row < end; ++row) found += f(row);
+                                     return found;
+                                   });
+    };
+    int64_t left = count([&](int64_t row) {
+      constexpr T relative = std::numeric_limits<T>::epsilon() / 8;
+      const T* const of = r.data<T>() + row * D;
+      square[row] = kernels::row_dot(of, of, D);
+      least[row] = square[row] * relative * relative;
+      return true;
+    });
+    for (int64_t step = 0; step < steps && (step == 0 || left > 0); ++step) {
+      const Tensor products = product(p).contiguous();
+      left = count([&](int64_t row) {
+        const T* const Mp = products.data<T>() + row * D;
+        T *const xs = x.data<T>() + row * D, *const rs = r.data<T>() + row * D,
+                 *const ps = p.data<T>() + row * D;
+        const T curvature = kernels::row_dot(ps, Mp, D), before = square[row];
+        if (before == 0 || before < least[row] || curvature <= 0) {  // not if NaN or infinite
+          std::fill_n(ps, D, T{0});
+          return false;
+        }
+        const T alpha = before / curvature;
+        for (int64_t d = 0; d < D; ++d) xs[d] += alpha * ps[d], rs[d] -= alpha * Mp[d];
+        square[row] = kernels::row_dot(rs, rs, D);
+        const T beta = square[row] / before;
+        for (int64_t d = 0; d < D; ++d) ps[d] = rs[d] + beta * ps[d];
+        return true;
+      });
+    }
+  });
+  return x;
+}
+
+Variable ridge_scan(const DeltaInputs& inputs, const Variable& lambda,
+                    const RidgeOptions& options) {
+  const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v, &beta = inputs.beta,
+                 &g = inputs.log_decay;
+  const Shape &qs = q.shape(), &vs = v.shape(), tokens{qs[0], qs[1], qs[2]};
+  check<ShapeError>(qs.rank() == 4 && k.shape() == qs && vs.rank() == 4 &&
+                        vs.without_axis(3) == tokens && qs.numel() > 0 && vs[3] > 0 &&
+                        beta.shape() == tokens && (!g.defined() || g.shape() == tokens) &&
+                        lambda.shape() == Shape{qs[2], qs[3]},
+                    "ridge_scan: expected q and k (B, N, H, D), v (B, N, H, E), beta and log_decay "
+                    "(B, N, H) and lambda (H, D), nothing empty, got q ",
+                    qs, ", k ", k.shape(), ", v ", vs, ", beta ", beta.shape(), ", log_decay ",
+                    g.defined() ? g.shape() : tokens, ", lambda ", lambda.shape());
+  const DType dtype = q.dtype(), of_g = g.defined() ? g.dtype() : dtype;
+  check<ShapeError>(is_float(dtype) && k.dtype() == dtype && v.dtype() == dtype &&
+                        beta.dtype() == dtype && of_g == dtype && lambda.dtype() == dtype,
+                    "ridge_scan: expected one float dtype, got q ", dtype, ", k ", k.dtype(),
+                    ", v ", v.dtype(), ", beta ", beta.dtype(), ", log_decay ", of_g, ", lambda ",
+                    lambda.dtype());
+  const int64_t D = q.size(3);
+  const Variable keys = k * unsqueeze(beta, 3);
+  const ScanInputs for_A{q, keys, k, g}, for_B{q, keys, v, g};
+  ScanState A, B;
+  if (options.join) {
+    const ScanInputs both{q, keys, concat({k, v}, 3), g};
+    const Variable S =
+        state_before(scan(both, nullptr, {.normalizer = false}).state, g, *options.join).S;
+    A.S = slice(S, 3, 0, D), B.S = slice(S, 3, D, S.size(3));
+  }
+  const auto scanned = [join = options.join](ScanInputs of, const ScanState& start,
+                                             const Variable& x) {
+    of.q = x;
+    return scan(of, join ? &start : nullptr, {.normalizer = false, .final_state = false}).out;
+  };
+  Variable x;
+  if (options.exact) {
+    x = solved(all_matrices(for_A, options.join ? &A : nullptr) + diagonal(lambda), q);
+  } else {
+    const auto product = [=](const Variable& p) { return scanned(for_A, A, p) + lambda * p; };
+    const Solver solve = [product, steps = options.steps](const Tensor& y) {
+      const NoGrad no_grad;
+      return conjugate_gradients([&](const Tensor& p) { return product(Variable(p)).value(); }, y,
+                                 steps);
+    };
+    const Tensor found = solve(q.value());
+    x = implicit_solution(found, q - product(Variable(found)), solve);
+  }
+  return scanned(for_B, B, x);
+}
+
+Tensor ridge_step(RidgeState& state, const DeltaOperands<Tensor>& in, const Tensor& lambda,
+                  const RidgeOptions& options) {
+  const NoGrad no_grad;
+  const Tensor keys = (Variable(in.k) * unsqueeze(Variable(in.beta), 2)).value();
+  scan_step(state.A, {in.q, keys, in.k, in.log_decay}, Normalizer::none);
+  const Variable wide(lambda.to(DType::f64)), y(in.q.to(DType::f64));
+  Tensor x;
+  if (options.exact) {
+    x = solved(state.A.S + diagonal(wide), y).value();
+  } else {
+    const auto product = [&](const Tensor& p) {
+      const Variable rows(p);
+      return (squeeze(matmul(unsqueeze(rows, 2), state.A.S), 2) + wide * rows).value();
+    };
+    x = conjugate_gradients(product, y.value(), options.steps);
+  }
+  return scan_step(state.B, {x.to(in.q.dtype()), keys, in.v, in.log_decay}, Normalizer::none);
+}
+
+}  // namespace longhand::attention
