@@ -561,7 +561,7 @@ TEST_CASE("data without a test split are scored on the validation split, which t
   CHECK(table.columns[table.column("accuracy")].heading == "best validation accuracy");
   CHECK(text(table, 0, "accuracy") == text(table, 0, "validation"));
   CHECK(text(table, 0, "accuracy") == "1");
-  CHECK_THAT(all.summary, Contains("by validation accuracy"));
+  CHECK_THAT(all.summary, Contains("validation accuracy"));
   // The larger variant has more parameters, which are marked.
   CHECK(table.marked.contains({1, table.column("parameters")}));
   CHECK_FALSE(table.marked.contains({0, table.column("parameters")}));

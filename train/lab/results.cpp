@@ -18,6 +18,7 @@
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/headline.h"
 #include "longhand/train/lab/search.h"
 #include "longhand/train/lab/seeds.h"
 #include "longhand/train/results/rows.h"
@@ -27,7 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double level = 0.05;      // of significance
 constexpr double tolerance = 0.01;  // of equal budgets
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
@@ -191,56 +191,31 @@ Estimate metric_estimate(const Sweep& sweep, const Row& row) {
   return out;
 }
 
-/// Whether the seeds that a variant has in common with the best one do not tell them apart.
-bool may_be_equal(const Sweep& sweep, const Row& best, const Row& row) {
-  const PairedTest raw = paired_by_seed(best.test, row.test, false),
-                   test = paired_by_seed(best.test, row.test, sweep.metric == "accuracy");
-  if (std::isnan(raw.p))
-    return !(std::abs(raw.difference.mean) > 0);  // one seed, or all differ equally
-  if (std::isnan(test.p))                         // some seeds solve the task, and others do not
-    return std::ranges::min(values_of(best.test)) <= std::ranges::max(values_of(row.test));
-  return test.difference.low <= 0 && test.difference.high >= 0;
-}
-
-/// The variants that solve one task.
-struct TaskRows {
-  std::string task;            // its options that differ, as a label; empty: there is one task
-  std::vector<size_t> rows{};  // that have a score; the best first, then what may_be_equal() to it
-  size_t best = 0;             // the number of these
-};
-
-std::vector<TaskRows> tasks_of(const Sweep& sweep, const Grid& grid, const std::vector<Row>& rows) {
-  std::vector<TaskRows> out;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    if (std::isnan(metric_estimate(sweep, rows[i]).mean)) continue;
-    Settings data;
-    for (const Setting& setting : rows[i].variant->values)
-      if (setting.key.starts_with("data.")) data.push_back(setting);
-    const std::string task = label_of(data, grid.keys);
-    auto found = std::ranges::find(out, task, &TaskRows::task);
-    if (found == out.end()) found = out.insert(out.end(), {task});
-    found->rows.push_back(i);
-  }
-  for (TaskRows& task : out) {
-    const auto mean_of_row = [&](size_t i) { return metric_estimate(sweep, rows[i]).mean; };
-    const size_t first = *std::ranges::min_element(task.rows, [&](size_t a, size_t b) {
-      return is_better(sweep, mean_of_row(a), mean_of_row(b));
-    });
-    const auto end = std::stable_partition(task.rows.begin(), task.rows.end(), [&](size_t i) {
-      return i == first || may_be_equal(sweep, rows[first], rows[i]);
-    });
-    const auto at = std::find(task.rows.begin(), end, first);
-    std::rotate(task.rows.begin(), at, at + 1);
-    task.best = static_cast<size_t>(end - task.rows.begin());
-  }
-  return out;
-}
-
 /// Whether the scores of finished cells are of the validation split, for want of a test split.
 bool lacks_test_split(const CellStates& states) {
   return std::any_of(states.begin(), states.end(), [](const auto& each) {
     return each.second.test && !each.second.has_test_split();
   });
+}
+
+/// Which variants are best at each task.
+Headline headline_of(const Sweep& sweep, const CellStates& states, const std::vector<Row>& rows) {
+  std::vector<std::map<std::string, std::string>> values(rows.size());
+  std::vector<std::string> labels;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (const Setting& setting : rows[i].variant->values)
+      values[i][setting.key] = plain_text(setting.value);
+    labels.push_back(rows[i].variant->label);
+  }
+  const RowNames names = row_names(values, labels);
+  const Metric metric{sweep.metric, !lacks_test_split(states)};
+  std::vector<TaskScores> tasks;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    auto found = std::ranges::find(tasks, names.task[i], &TaskScores::name);
+    if (found == tasks.end()) found = tasks.insert(found, {names.task[i], metric});
+    found->contenders.push_back({names.variant[i], rows[i].test, i});
+  }
+  return headline(tasks);
 }
 
 void add_charts(const Sweep& sweep, const Grid& grid, const std::string& scored, Table& table) {
@@ -265,7 +240,7 @@ RowField window_field(const Sweep& sweep, const Row& row) {
 }
 
 Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                     const std::vector<Row>& rows) {
+                     const std::vector<Row>& rows, const std::set<size_t>& best) {
   const std::string scored = lacks_test_split(states) ? "best validation" : "test";
   Table table{.name = "variants",
               .title = fmt::format("Variants, by their {} on the {} split", sweep.metric,
@@ -335,9 +310,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   }
   if (std::ranges::any_of(rows, [](const Row& row) { return row.test.size() > 1; }))
     table.title += ", means with 95 % intervals";
-  for (const TaskRows& task : tasks_of(sweep, grid, rows))
-    for (size_t i = 0; i < task.best && task.best < task.rows.size(); ++i)
-      table.best.insert({task.rows[i], table.column(sweep.metric)});
+  for (const size_t row : best) table.best.insert({row, table.column(sweep.metric)});
   for (const Row& row : rows)
     if (const std::vector<double> values = values_of(row.test);
         sweep.metric == "accuracy" && solved(values))
@@ -472,49 +445,18 @@ std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const 
   return table;
 }
 
-/// "linear, 0.75 (95 %: 0.7 to 0.8, 3 seeds); not told apart by seeds: window"
-std::string best_of(const Sweep& sweep, const std::vector<Row>& rows, const TaskRows& task) {
-  const Row& best = rows[task.rows.front()];
-  const Estimate score = metric_estimate(sweep, best);
-  std::string text = fmt::format("{}, {:.4g}", best.variant->label, score.mean);
-  if (score.count == 1)
-    text += " (one seed: chance is not excluded)";
-  else if (std::isnan(score.low))
-    text += fmt::format(" ({})", without_interval(values_of(best.test)));
-  else
-    text += fmt::format(" (95 %: {:.4g} to {:.4g}, {} seeds)", score.low, score.high, score.count);
-  constexpr size_t most = 4;
-  std::vector<std::string> equal;
-  for (size_t i = 1; i < std::min(task.best, most); ++i)
-    equal.push_back(rows[task.rows[i]].variant->label);
-  if (task.best > most) equal.push_back(fmt::format("{} more", task.best - most));
-  if (!equal.empty())
-    text += fmt::format("; not told apart by these seeds: {}", fmt::join(equal, ", "));
-  return text + ".";
-}
-
 std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                       const std::vector<Row>& rows, const Table& table) {
-  const std::vector<TaskRows> tasks = tasks_of(sweep, grid, rows);
-  if (tasks.empty()) return "No cell is finished yet.";
-  const std::string by =
-      fmt::format("by {} {}", lacks_test_split(states) ? "validation" : "test", sweep.metric);
-  std::string text;
-  if (tasks.size() == 1)
-    text = fmt::format("Best of {} {}: {}", rows.size(), by, best_of(sweep, rows, tasks.front()));
-  else
-    text = fmt::format("Best {}, for each of {} tasks.", by, tasks.size());
-  for (const TaskRows& task : tasks)
-    if (tasks.size() > 1) text += fmt::format(" {}: {}", task.task, best_of(sweep, rows, task));
+                       const std::vector<Row>& rows, const Table& table, const Headline& said) {
+  std::string text = fmt::format("{}", fmt::join(said.sentences, " "));
   int64_t tests = 0, significant = 0;
   for (const auto& row : table.rows)
     if (const auto* const p = std::get_if<double>(&row[table.column("p")])) {
       ++tests;
-      significant += *p < level;
+      significant += *p < significance;
     }
   if (tests > 0)
-    text +=
-        fmt::format(" {} of {} differ from their baseline (p < {}).", significant, tests, level);
+    text += fmt::format(" {} of {} differ from their baseline (p < {}).", significant, tests,
+                        significance);
   std::vector<std::string> edges;
   for (const Row& row : rows) {
     if (!row.trial || grid.trials.size() < 3) continue;
@@ -543,8 +485,9 @@ Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& st
     rows.push_back(row_of(sweep, grid, v, states, conditions, directory));
   Results results{.kind = "ablate", .title = sweep.title};
   add_origin(results, command);
-  results.tables.push_back(variants_table(sweep, grid, states, rows));
-  results.summary = summary_of(sweep, grid, states, rows, results.tables.front());
+  const Headline said = headline_of(sweep, states, rows);
+  results.tables.push_back(variants_table(sweep, grid, states, rows, said.best));
+  results.summary = summary_of(sweep, grid, states, rows, results.tables.front(), said);
   for (const auto& [hash, state] : states)
     if (state.status == CellStatus::damaged)
       results.summary += fmt::format(" Cell {} is not counted, which may change the best: {}.",

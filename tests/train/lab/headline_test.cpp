@@ -1,4 +1,4 @@
-#include "longhand/train/lab/report/headline.h"
+#include "longhand/train/lab/headline.h"
 
 #include "tests/support/catch.h"
 
@@ -89,7 +89,7 @@ TEST_CASE("headline: less of a loss is better, and a number is not rounded to 1"
       verdict({"bits per byte", false},
               {contender("a", {2.1, 2.2, 2.3}), contender("b", {1.1, 1.21, 1.29})}, "");
   CHECK_THAT(loss.sentence,
-             Contains("b is the best of 2 variants, with a validation bits per byte of 1.2") &&
+             Contains("b is the best of 2 variants, with validation bits per byte of 1.2") &&
                  Contains("1 below a"));
   CHECK(rounded(0.99961) == "0.9996");
   CHECK(rounded(1) == "1");

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "longhand/core/error.h"
+#include "longhand/train/lab/report/board.h"
 #include "longhand/train/lab/report/reader.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
@@ -91,6 +92,27 @@ TEST_CASE("paired: differences of cells with the same variant and seed") {
   CHECK_THROWS_WITH(paired_results(others.results[1], a), Contains("no finished cell in common"));
   CHECK_THROWS_WITH(results_of_sweep(others, folder / "nowhere"),
                     Contains("nowhere: no results of a sweep among the paths"));
+}
+
+TEST_CASE("report: two sweeps with equal labels stay apart") {
+  const test::TemporaryDirectory folder;
+  for (const char* const name : {"runs/a", "runs/b"}) fs::create_directories(folder / name);
+  test::write_text(
+      folder / "runs/a/results.json",
+      to_json(sweep_of(
+          {{"softmax", 0, 0.5}, {"softmax", 1, 0.6}, {"softmax", 2, 0.7}, {"linear", 0, 0.2}})));
+  test::write_text(
+      folder / "runs/b/results.json",
+      to_json(sweep_of({{"softmax", 0, 0.9}, {"softmax", 1, 0.91}, {"softmax", 2, 0.95}})));
+  const Board both = compare(read_inputs({folder / "runs/a", folder / "runs/b"}));
+  CHECK(both.variants == std::vector<std::string>{"softmax sweep=b", "softmax sweep=a", "linear"});
+  CHECK(number(both.leaderboard, 1, "score") == Approx(0.6));
+  CHECK(number(both.leaderboard, 1, "seeds") == 3);
+  CHECK(both.leaderboard.rows[2][both.leaderboard.column("sweep")] == Cell(std::string("a")));
+  CHECK_THAT(both.summary.at(0), Contains("softmax sweep=b"));
+  const Board one = compare(read_inputs({folder / "runs/a"}));
+  CHECK(one.variants == std::vector<std::string>{"softmax", "linear"});
+  CHECK_FALSE(one.leaderboard.find("sweep"));
 }
 
 TEST_CASE("report: a folder of results is read, as in the examples") {

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/config/experiment.h"
+#include "longhand/train/lab/report/board.h"
 #include "longhand/train/lab/report/page.h"
 #include "longhand/train/lab/results.h"
 #include "tests/support/catch.h"
@@ -98,12 +98,14 @@ TEST_CASE("ablation: seeds that solved a task or did not are counted") {
   CHECK(table.rows[1][table.column("solved")] == Cell(std::string("2 of 3")));
   CHECK(table.rows[0][table.column("solved")] == Cell(std::string()));
   CHECK_THAT(results.summary,
-             Catch::Contains("linear, 0.69 (2 of 3 seeds solved it, 95 %: 0.21 to 0.94)"));
+             Catch::Contains("linear, with a test accuracy of 0.69 (2 of 3 seeds solved it, 95 %: "
+                             "0.21 to 0.94), is not told apart from window and softmax."));
 }
 
 TEST_CASE("ablation: the best of several, without an interval for a single seed") {
   CHECK(results_of({{0.5}, {0.75}, {0.25}}).summary ==
-        "Best of 3 by test accuracy: linear, 0.75 (one seed: chance is not excluded).");
+        "linear has the highest test accuracy of 3 variants: 0.75 (1 seed), 0.25 above softmax. "
+        "With one seed in common, chance is not excluded: train more seeds.");
 }
 
 TEST_CASE("ablation: the best are those that the seeds do not tell apart, for each task") {
@@ -119,13 +121,15 @@ TEST_CASE("ablation: the best are those that the seeds do not tell apart, for ea
   // window is better than linear in two seeds of three: chance; softmax is worse in all by nearly the same.
   const Results tied = results_of({{0.5, 0.6, 0.7}, {0.8, 0.91, 0.99}, {0.82, 0.89, 0.995}});
   CHECK(bold(tied) == std::set<size_t>{1, 2});
-  CHECK_THAT(tied.summary, Catch::Contains("window, 0.9017") &&
-                               Catch::Contains("; not told apart by these seeds: linear."));
+  CHECK_THAT(tied.summary, Catch::Contains("window, with a test accuracy of 0.902") &&
+                               Catch::Contains("is not told apart from linear. "));
   CHECK(bold(results_of({{1, 1}, {1, 1}, {0.5, 0.5}})) == std::set<size_t>{0, 1});
-  CHECK(bold(results_of({{0.5}, {0.75}, {0.25}})) == std::set<size_t>{1});
-  // Some seeds solve it: overlapping ones are not told apart. Nothing is bold where all are equal.
-  CHECK(bold(results_of({{1, 0.99, 0.98}, {0.1, 1, 0.99}, {0.1, 0.11, 0.1}})) ==
-        std::set<size_t>{0, 1});
+  // One seed tells nothing apart, and three of three that solve a task against none little: p = 0.1. Nothing is
+  // bold where all may be equal.
+  CHECK(bold(results_of({{0.5}, {0.75}, {0.25}})).empty());
+  CHECK(bold(results_of({{1, 0.99, 0.98}, {0.1, 1, 0.99}, {0.1, 0.11, 0.1}})).empty());
+  const std::vector<double> solved(5, 1), failed(5, 0.1);
+  CHECK(bold(results_of({solved, {1, 1, 1, 1, 0.1}, failed})) == std::set<size_t>{0, 1});
   CHECK(bold(results_of({{1, 1}, {1, 1}, {1, 1}})).empty());
   CHECK_THAT(to_markdown(with_intervals(tied.table("variants"))), Catch::Contains("| **0.9"));
 }
@@ -172,45 +176,110 @@ TEST_CASE("ablation: times of cells that were measured otherwise are marked, and
   CHECK(results.provenance == provenance());
 }
 
+namespace {
+
+/// The fields of CSV without quotes, or the cells of a LaTeX tabular without its headings.
+std::vector<std::vector<std::string>> fields_of(const std::string& text, const std::string& between,
+                                                const std::string& end) {
+  std::vector<std::vector<std::string>> out;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t stop = std::min(text.find(end, begin), text.size());
+    auto& row = out.emplace_back();
+    for (size_t at = begin; at <= stop;) {
+      const size_t next = std::min(text.find(between, at), stop);
+      row.push_back(text.substr(at, next - at));
+      at = next + between.size();
+    }
+    begin = stop + end.size();
+  }
+  return out;
+}
+
+/// The number that a text begins with, of LaTeX in bold or not, and half a unit of its last digit.
+std::pair<double, double> shown_number(std::string text) {
+  for (const auto& [from, to] : {std::pair("\\textbf{", ""), {"$-$", "-"}, {"$", ""}})
+    if (const size_t at = text.find(from); at == 0) text.replace(0, std::string(from).size(), to);
+  size_t end = 0;
+  const double value = std::stod(text, &end);
+  const size_t e = text.find('e'), point = text.find('.');
+  double unit = 1;
+  if (point < end) unit = std::pow(10.0, -static_cast<double>(std::min(e, end) - point - 1));
+  if (e < end) unit *= std::pow(10.0, std::stod(text.substr(e + 1, end - e - 1)));
+  return {value, 0.5001 * unit};
+}
+
+}  // namespace
+
 TEST_CASE("ablation: page, CSV, JSON and LaTeX show the same numbers") {
   const Results results =
-      results_of({{0.5, 0.6, 0.7}, {0.6, 0.71, 0.82}, {0.55, 0.67, 0.79}}, {1000, 1120, 1008});
+      results_of({{0.50, 0.61, 0.70}, {0.65, 0.71, 0.82}, {0.55, 0.67, 0.79}}, {1000, 1120, 1008});
   const Table& table = results.table("variants");
-  const Table read = results_of_json(to_json(results), "r").table("variants");
-  CHECK(read.rows == table.rows);
-  // CSV by lines and fields; no text of this table holds a comma but those of the last columns.
-  std::istringstream csv(to_csv(table));
-  std::string line;
-  std::getline(csv, line);
-  const std::string html = html_report(ReportInputs{{}, {{"results.json", results}}});
+  using Json = nlohmann::json;
+  const Json json = Json::parse(to_json(results))["tables"][0]["rows"];
+  const auto csv = fields_of(to_csv(table), ",", "\r\n");
+  const auto tabular = [](const std::string& latex) {
+    const std::string begin = "\\midrule\n";
+    const size_t at = latex.find(begin) + begin.size();
+    return fields_of(latex.substr(at, latex.find("\\bottomrule") - at), " & ", " \\\\\n");
+  };
+  const auto latex = tabular(to_latex(table));
+  const Table readable = with_intervals(table);
+  const auto intervals = tabular(to_latex(readable));
+  const test::TemporaryDirectory folder;
+  test::write_text(folder / "results.json", to_json(results));
+  const ReportInputs inputs = read_inputs({folder / "results.json"});
+  const std::string html = html_report(inputs);
   const std::string begin = "<script type=\"application/json\" id=\"data\">";
   const size_t at = html.find(begin) + begin.size();
-  const auto page = nlohmann::json::parse(html.substr(at, html.find("</script>", at) - at));
-  const auto shown = std::ranges::find_if(page["tables"], [](const auto& each) {
-    return each["name"] == "variants" && each["rows"] == 3;
-  });
-  REQUIRE(shown != page["tables"].end());
-  const std::string latex = to_latex(with_intervals(table));
-  for (size_t row = 0; row < 3; ++row) {
-    std::getline(csv, line);
-    for (const char* const name : {"accuracy", "low", "high", "validation", "parameters"}) {
-      CAPTURE(row, name);
-      const size_t column = table.column(name);
-      const double value = *number_in(table.rows[row][column]);
-      CHECK((*shown)["columns"][column]["values"][row].get<double>() ==
-            Approx(value).epsilon(1e-5));
+  const Json page = Json::parse(html.substr(at, html.find("</script>", at) - at))["tables"];
+  const auto shown =
+      std::ranges::find(page, Json("variants"), [](const Json& t) { return t["name"]; });
+  const auto board =
+      std::ranges::find(page, Json("leaderboard"), [](const Json& t) { return t["name"]; });
+  REQUIRE((shown != page.end() && board != page.end()));
+  const auto column_of = [](const Json& from, const std::string& name) {
+    for (const Json& column : from["columns"])
+      if (column["name"] == name) return column["values"];
+    return Json();
+  };
+  REQUIRE(csv.size() == 4);
+  REQUIRE(latex.size() == 3);
+  size_t compared = 0;
+  for (size_t r = 0; r < table.rows.size(); ++r) {
+    for (size_t c = 0; c < table.columns.size(); ++c) {
+      const auto value = number_in(table.rows[r][c]);
+      if (!value) continue;
+      CAPTURE(r, table.columns[c].name);
+      ++compared;
+      CHECK(json[r][c].get<double>() == *value);
+      CHECK(csv[0][c] == table.columns[c].name);
+      CHECK(std::stod(csv[r + 1][c]) == *value);
+      CHECK((*shown)["columns"][c]["values"][r].get<double>() == Approx(*value).epsilon(1e-5));
+      const auto [number, half] = shown_number(latex[r][c]);
+      CHECK(std::abs(number - *value) <= half);
     }
-    std::vector<std::string> fields(1);
-    for (const char c : line)
-      if (c == ',')
-        fields.emplace_back();
-      else
-        fields.back() += c;
-    CHECK(std::stod(fields[table.column("accuracy")]) == cell_at(table, row, "accuracy"));
-    CHECK(std::stod(fields[table.column("low")]) == cell_at(table, row, "low"));
-    const double half = cell_at(table, row, "high") - cell_at(table, row, "accuracy");
-    // Two digits of the interval.
-    CHECK_THAT(latex, Catch::Contains(fmt::format("{:.2f} $\\pm${:.2f}",
-                                                  cell_at(table, row, "accuracy"), half)));
+    // As a reader sees it: in the tabular with its interval, in the leaderboard, and in the chart.
+    const std::string name = to_text(table.rows[r][0]);
+    const double mean = cell_at(table, r, "accuracy"), low = cell_at(table, r, "low"),
+                 high = cell_at(table, r, "high");
+    const std::string& text = intervals[r][readable.column("accuracy")];
+    const auto [number, half] = shown_number(text);
+    CHECK(std::abs(number - mean) <= half);
+    const size_t sign = text.find("$\\pm$");
+    REQUIRE(sign != std::string::npos);
+    const auto [width, half_of_width] = shown_number(text.substr(sign + 5));
+    CHECK(std::abs(width - (high - low) / 2) <= half_of_width);
+    const Json names = column_of(*board, "variant");
+    const auto row = static_cast<size_t>(std::ranges::find(names, Json(name)) - names.begin());
+    for (const auto& [column, value] : {std::pair("score", mean), {"low", low}, {"high", high}})
+      CHECK(column_of(*board, column)[row].get<double>() == Approx(value).epsilon(1e-5));
+    CHECK_THAT(html, Catch::Contains(fmt::format("<title>{}: {:.4g} ({:.4g} to {:.4g})</title>",
+                                                 name, mean, low, high)));
   }
+  CHECK(compared > 25);
+  // The decision, too, is one.
+  const Board compared_runs = compare(inputs);
+  REQUIRE(compared_runs.summary.size() == 1);
+  CHECK(results.summary.starts_with(compared_runs.summary[0]));
+  CHECK(compared_runs.leaderboard.best.size() == table.best.size());
 }

@@ -126,7 +126,7 @@ TEST_CASE("any flipped bit in a file of a sweep is noticed, or changes no result
   const std::string results =
       to_csv(results_of_json(read_text(results_file), "results.json").table("cells"));
   const std::string expected = folder.results();
-  CHECK_THAT(expected, Contains("Best of 2 by test accuracy: softmax, 0.375"));
+  CHECK_THAT(expected, Contains("softmax has the highest test accuracy of 2 variants: 0.375"));
 
   int64_t noticed = 0, harmless = 0;
   for (const auto& entry : fs::recursive_directory_iterator(folder.path.path())) {

@@ -15,7 +15,7 @@
 
 #include "longhand/core/statistics.h"
 #include "longhand/train/lab/columns.h"
-#include "longhand/train/lab/report/headline.h"
+#include "longhand/train/lab/headline.h"
 #include "longhand/train/lab/seeds.h"
 #include "longhand/train/results/rows.h"
 
@@ -56,7 +56,7 @@ std::string attention_of(const ReportedRun& run) {
 
 struct Group {
   std::string label;
-  std::string name{};  // the same at each task; empty: the label
+  std::string name{};  // the same at each task
   std::vector<size_t> runs{};
   SeedScores scores{};
   Estimate score{nan, nan, nan, 0};
@@ -127,7 +127,7 @@ class Comparison {
     for (const Task& task : tasks_) board_.tasks.push_back(task.name);
     for (const Group& group : groups_) {
       board_.variants.push_back(group.label);
-      board_.names.push_back(group.name.empty() ? group.label : group.name);
+      board_.names.push_back(group.name);
       board_.task_of.push_back(group.task);
       board_.scores.push_back(group.scores);
     }
@@ -151,7 +151,29 @@ class Comparison {
            (!runs_[run].options.empty() || runs_[run].status != "damaged");
   }
 
+  /// Names of sweeps, without the directories that all of them are in; none if there is one sweep.
+  void name_sweeps() {
+    std::set<std::string> paths;
+    for (size_t i = 0; i < runs_.size(); ++i)
+      if (compared(i)) paths.insert(runs_[i].sweep);
+    if (paths.size() < 2) return;
+    paths.erase("");  // of runs that are no cells
+    const std::string &first = *paths.begin(), &last = *paths.rbegin();
+    size_t common = 0;
+    for (size_t i = 0; i < std::min(first.size(), last.size()) && first[i] == last[i]; ++i)
+      if (first[i] == '/') common = i + 1;
+    for (const std::string& path : paths) sweeps_[path] = path.substr(common);
+  }
+
+  /// An option of a run; the name of its sweep, if there are several, counts as one.
+  std::string option(const ReportedRun& run, const std::string& key) const {
+    if (key != "sweep") return run.option(key);
+    const auto found = sweeps_.find(run.sweep);
+    return found == sweeps_.end() ? "" : found->second;
+  }
+
   void find_differing() {
+    name_sweeps();
     std::map<std::string, std::set<std::string>> values;
     for (size_t i = 0; i < runs_.size(); ++i)
       if (compared(i))
@@ -176,12 +198,13 @@ class Comparison {
     for (const ReportedRun& run : runs_)
       for (const std::string& key : differing_)
         if (!run.variant.empty() &&
-            of_variant.try_emplace({run.variant, key}, run.option(key)).first->second !=
-                run.option(key))
+            of_variant.try_emplace({run.sweep + '\n' + run.variant, key}, run.option(key))
+                    .first->second != run.option(key))
           searched_.insert(key);
     // The variant's name first.
     std::stable_partition(differing_.begin(), differing_.end(),
                           [](const std::string& key) { return key == "attention.type"; });
+    if (!sweeps_.empty()) differing_.push_back("sweep");
   }
 
   /// Whether all runs of the same attention.type have the same value of an option.
@@ -197,8 +220,8 @@ class Comparison {
 
   std::string key_of(const ReportedRun& run) const {
     std::string key = run.variant + "\n" + attention_of(run);
-    for (const std::string& option : differing_)
-      key += fmt::format("\n{}={}", short_name(option), run.option(option));
+    for (const std::string& each : differing_)
+      key += fmt::format("\n{}={}", short_name(each), option(run, each));
     return key;
   }
 
@@ -222,19 +245,17 @@ class Comparison {
       const ReportedRun& run = runs_[groups_[g].runs[0]];
       rows[g]["attention.type"] = attention_of(run);
       for (const std::string& key : differing_)
-        if (key != "attention.type" && !searched_.contains(key)) rows[g][key] = run.option(key);
+        if (key != "attention.type" && !searched_.contains(key)) rows[g][key] = option(run, key);
     }
-    const RowNames names = row_names(rows);
+    std::vector<std::string> labels;
+    for (const Group& group : groups_) labels.push_back(group.label);
+    const RowNames names = row_names(rows, labels);
     for (size_t g = 0; g < groups_.size(); ++g) {
       const auto found = std::ranges::find(tasks_, names.task[g], &Task::name);
       groups_[g].task = static_cast<size_t>(found - tasks_.begin());
       if (found == tasks_.end()) tasks_.push_back({names.task[g], {}});
+      groups_[g].name = names.variant[g];
     }
-    if (tasks_.size() < 2) return;
-    std::set<std::pair<size_t, std::string>> taken;
-    for (size_t g = 0; g < groups_.size(); ++g)
-      if (taken.emplace(groups_[g].task, names.variant[g]).second)
-        groups_[g].name = names.variant[g];
   }
 
   /// The metric of each task, then the scores of its groups, and their order.
@@ -278,14 +299,14 @@ class Comparison {
 
   /// Adds options to equal labels until they differ.
   void make_labels_unique() {
-    for (const std::string& option : differing_) {
+    for (const std::string& key : differing_) {
       std::map<std::string, std::set<std::string>> values;
       for (const Group& group : groups_)
-        values[group.label].insert(runs_[group.runs[0]].option(option));
+        values[group.label].insert(option(runs_[group.runs[0]], key));
       for (Group& group : groups_) {
-        const std::string value = runs_[group.runs[0]].option(option);
+        const std::string value = option(runs_[group.runs[0]], key);
         if (values[group.label].size() > 1 && !value.empty())
-          group.label += fmt::format(" {}={}", short_name(option), value);
+          group.label += fmt::format(" {}={}", short_name(key), value);
       }
     }
   }
@@ -328,8 +349,10 @@ class Comparison {
     for (const std::string& key : differing_) {
       const auto found = run.options.find(key);
       out.columns.push_back({column_name(key), key});
-      out.cells.push_back(found == run.options.end() ? Cell{}
-                                                     : option_cell(found->second, run.option(key)));
+      const std::string text = option(run, key);
+      out.cells.push_back(found != run.options.end() ? option_cell(found->second, text)
+                          : text.empty()             ? Cell{}
+                                                     : Cell{text});
     }
     return out;
   }
@@ -549,7 +572,7 @@ class Comparison {
     for (const Group& group : groups_)
       add_row(table, {},
               {{"task", tasks_[group.task].name},
-               {"variant", group.name.empty() ? group.label : group.name},
+               {"variant", group.name},
                {"metric", metric_of(group).heading()},
                {"score", known(group.score.mean)},
                {"low", known(group.score.low), "95 % from"},
@@ -567,28 +590,14 @@ class Comparison {
   }
 
   void summarise() {
-    constexpr size_t most = 12;
-    std::vector<Verdict> verdicts;
-    for (size_t t = 0; t < tasks_.size(); ++t) {
-      std::vector<Contender> contenders;
-      for (const Group& group : groups_)
-        if (group.task == t)
-          contenders.push_back({group.name.empty() ? group.label : group.name, group.scores});
-      verdicts.push_back(
-          verdict(tasks_[t].metric, contenders, tasks_.size() == 1 ? "" : " at " + tasks_[t].name));
-      const std::vector<std::string>& best = verdicts.back().best;
-      if (best.size() == contenders.size()) continue;
-      Table& table = board_.leaderboard;
-      for (size_t g = 0; g < groups_.size(); ++g)
-        if (groups_[g].task == t && std::ranges::count(best, board_.names[g]))
-          table.best.insert({g, table.column("score")});
-    }
-    if (tasks_.size() > 1) board_.summary.push_back(over_tasks(verdicts));
-    for (size_t t = 0; t < std::min(most, tasks_.size()); ++t)
-      board_.summary.push_back(verdicts[t].sentence);
-    if (tasks_.size() > most)
-      board_.summary.push_back(
-          fmt::format("The leaderboard has {} more tasks.", tasks_.size() - most));
+    std::vector<TaskScores> tasks;
+    for (const Task& task : tasks_) tasks.push_back({task.name, task.metric});
+    for (size_t g = 0; g < groups_.size(); ++g)
+      tasks[groups_[g].task].contenders.push_back({board_.names[g], groups_[g].scores, g});
+    const Headline said = headline(tasks);
+    board_.summary = said.sentences;
+    Table& table = board_.leaderboard;
+    for (const size_t row : said.best) table.best.insert({row, table.column("score")});
     std::map<std::string, size_t> others;
     for (const ReportedRun& run : runs_)
       if (!ended.contains(run.status)) ++others[run.status];
@@ -606,8 +615,9 @@ class Comparison {
     Metric metric;
   };
 
-  std::vector<std::string> differing_;
-  std::set<std::string> searched_;  // of these, those that a search chose
+  std::map<std::string, std::string> sweeps_;  // their names, by path
+  std::vector<std::string> differing_;         // options, "sweep" among them
+  std::set<std::string> searched_;             // of these, those that a search chose
   std::vector<Task> tasks_;
   Metric common_;  // that of all tasks; "score" where they differ
   std::vector<Group> groups_;

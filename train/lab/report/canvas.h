@@ -35,7 +35,7 @@ struct TextStyle {
 
 /// Size and font of figures.
 struct FigureFormat {
-  double width = 440;  // the height follows from what is drawn
+  double width = 390;  // the height follows from what is drawn
   double font_size = 11;
   bool serif = false;
 };

@@ -16,7 +16,7 @@
 #include <utility>
 
 #include "longhand/train/lab/columns.h"
-#include "longhand/train/lab/report/headline.h"
+#include "longhand/train/lab/headline.h"
 #include "longhand/train/lab/report/slopes.h"
 
 namespace longhand::train {
@@ -50,8 +50,9 @@ bool varies(const Table& table, const Rows& rows, size_t column) {
       rows, [&](size_t r) { return table.rows[r][column] != table.rows[rows[0]][column]; });
 }
 
-/// Whether a column holds an option: "data.count", as data_count.
+/// Whether a column holds an option: "data.count", as data_count; a sweep is one, too.
 bool is_key(const Column& column) {
+  if (column.name == "sweep") return true;
   return column.name != column.heading && column.heading.find('.') != std::string::npos &&
          column.name == column_name(column.heading);
 }
@@ -211,6 +212,15 @@ class TableCharts {
     return curves.size() > 1 && points.size() == curves.size();
   }
 
+  /// Whether what variants of a panel cost is nearly the same, and explains nothing.
+  bool costs_are_equal(const Rows& rows) const {
+    if (!by_options_ || chart_.bars || is_key(table_.columns[*x_])) return false;
+    std::set<double> values;
+    for (const size_t r : rows)
+      if (const double x = value_at(table_, r, x_); std::isfinite(x)) values.insert(x);
+    return !values.empty() && *values.begin() > 0 && *values.rbegin() / *values.begin() < 1.05;
+  }
+
   std::string y_title(const Rows& rows) const {
     if (metric_ && !rows.empty()) return text_at(table_, rows[0], *metric_);
     return table_.columns[*y_].shown();
@@ -230,6 +240,7 @@ class TableCharts {
         for (const auto& [name, own] : tasks) panels(own, title + ", " + name, name);
         return;
       }
+    if (costs_are_equal(rows)) return;
     const auto series = grouped(rows, series_);
     if (chart_.bars || series.size() <= hues) return add(title, lines_or_bars(rows), rows);
     if (const auto column = column_to_split(rows, series.size())) {
@@ -876,8 +887,12 @@ Figures figures_of(const ReportInputs& inputs, const Board& board) {
   out.curves = curves.figures();
   for (const std::string& family : families) out.hues.push_back(context.hue_of(family) % hues);
   out.curve_steps = curves.width;
-  for (const auto& [path, results] : inputs.results) {
+  for (const ReportedResults& each : inputs.results) {
+    const Results& results = each.results;
     auto& figures = out.results.emplace_back();
+    for (size_t i = 0; i < inputs.runs.size(); ++i)
+      if (inputs.runs[i].sweep == each.name() && board.variant_of[i])
+        context.seeds[inputs.runs[i].variant] = values_of(board.scores[*board.variant_of[i]]);
     for (const Table& table : results.tables) {
       add(table, figures.emplace_back());
       if (table.name != "search") continue;

@@ -266,10 +266,15 @@ class Page {
     const std::string table = fmt::format("<div data-whole=\"{}\"></div>\n", index);
     out += "<h2>Leaderboard</h2>\n";
     out += folded(table, rows, "variants");
+    const bool several =
+        std::ranges::any_of(board_.scores, [](const SeedScores& each) { return each.size() > 1; });
     return out +
-           "<p class=\"note\">Means over seeds of the runs that did not fail, with 95 % intervals "
-           "(Student’s t) of the mean. The dot is the mean, the line its interval. Click a heading "
-           "to sort.</p>\n" +
+           (several
+                ? "<p class=\"note\">Means over seeds of the runs that did not fail, with 95 % "
+                  "intervals (Student’s t) of the mean. The dot is the mean, the line its "
+                  "interval. Click a heading to sort.</p>\n"
+                : "<p class=\"note\">One seed of each: there are no intervals. Click a heading to "
+                  "sort.</p>\n") +
            figures(figures_.leaderboard, index, rows) + "</section>\n";
   }
 
@@ -287,11 +292,13 @@ class Page {
            thinned + "</p></section>\n";
   }
 
-  /// What results say of themselves. The best variant of a sweep is in the headline, which knows ties and tasks.
+  /// What results say of themselves, but for what stands above.
   std::string summary_of(const Results& results) const {
-    if (inputs_.runs.empty() || !results.summary.starts_with("Best of ")) return results.summary;
-    const size_t end = results.summary.find(". ");
-    return end == std::string::npos ? "" : results.summary.substr(end + 2);
+    std::string text = results.summary;
+    for (const std::string& said : board_.summary)
+      if (const size_t at = text.find(said); at != std::string::npos)
+        text.erase(at, said.size() + 1);
+    return text;
   }
 
   std::string results(size_t i) {

@@ -65,7 +65,7 @@
     const numeric = columns.map(isNumeric);
     const count = columns.length ? columns[0].values.length : 0;
     const seeds = board && board.find(c => c.name === 'seeds').values;
-    const bar = board && intervalBars(board);
+    const bar = board && !board.some(c => c.name === 'metric') && intervalBars(board);  // of one metric
     const score = columns.findIndex(c => c.name === 'score');
     const rows = [...Array(count).keys()].map(r => {
       const cells = columns.map((c, i) => cellOf(c, r, numeric[i], i === 0));
@@ -78,7 +78,7 @@
         cells[0].prepend(element('i', {class: 'swatch', 'aria-hidden': 'true'}));
         row.style.setProperty('--mark', `var(--h${data.hues[variant]})`);
       }
-      if (score >= 0) cells[score].append(bar(r));
+      if (score >= 0 && bar) cells[score].append(bar(r));
       return row;
     });
     body.append(...rows);
@@ -108,9 +108,9 @@
       : (descending ? -1 : 1) * compare(values[a], values[b]));
   }
 
-  const openForPrint = [];  // short tables, which paper shows
+  const openForPrint = [];  // short tables of results, which paper shows
   /// A <details> that builds its table when it is opened.
-  function dataTable(summary, title, columns, open, marked = []) {
+  function dataTable(summary, title, columns, {open, marked, print} = {}) {
     const rows = columns.length ? columns[0].values.length : 0;
     const details = element('details', {class: 'data'}, element('summary', {}, `${summary} (${rows} rows)`));
     let built = false;
@@ -126,7 +126,7 @@
       build();
       details.open = true;
     }
-    if (rows <= 60) openForPrint.push({details, build});
+    if (print && rows <= 60) openForPrint.push({details, build});
     return details;
   }
 
@@ -258,7 +258,8 @@
   }
   for (const place of document.querySelectorAll('[data-table]')) {
     const table = data.tables[place.dataset.table];
-    place.append(dataTable(`Table: ${table.title}`, table.title, table.columns, 'open' in place.dataset, table.marked));
+    place.append(dataTable(`Table: ${table.title}`, table.title, table.columns,
+                           {open: 'open' in place.dataset, marked: table.marked, print: true}));
   }
 
   /// A link to a chart opens what it is in.

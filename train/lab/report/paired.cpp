@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "longhand/core/error.h"
-#include "longhand/train/lab/seeds.h"
+#include "longhand/train/lab/headline.h"
 #include "longhand/train/results/rows.h"
 
 namespace longhand::train {
@@ -18,12 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 bool is_sweep(const Results& results) { return results.kind == "ablate"; }
-
-/// The directory of a sweep, or the name of another file.
-std::string name_of(const ReportedResults& results) {
-  const fs::path file(results.path);
-  return file.filename() == "results.json" ? file.parent_path().string() : results.path;
-}
 
 /// "accuracy" or "loss"
 std::string metric_of(const ReportedResults& sweep) {
@@ -72,15 +66,15 @@ const ReportedResults& results_of_sweep(const ReportInputs& inputs, const fs::pa
 
 Results paired_results(const ReportedResults& sweep, const ReportedResults& baseline) {
   const std::string metric = metric_of(sweep), other_metric = metric_of(baseline);
-  check<ConfigError>(metric == other_metric, name_of(sweep), " has the metric ", metric, ", and ",
-                     name_of(baseline), " ", other_metric, "; expected sweeps with the same one");
+  check<ConfigError>(metric == other_metric, sweep.name(), " has the metric ", metric, ", and ",
+                     baseline.name(), " ", other_metric, "; expected sweeps with the same one");
   std::vector<std::string> order, ignored;
   const Scores theirs = scores_of(baseline.results, metric, order),
                ours = scores_of(sweep.results, metric, ignored);
   std::erase_if(order, [&](const std::string& variant) {
     return !ours.contains(variant) || in_common(ours.at(variant), theirs.at(variant)).empty();
   });
-  check<ConfigError>(!order.empty(), name_of(sweep), " and ", name_of(baseline),
+  check<ConfigError>(!order.empty(), sweep.name(), " and ", baseline.name(),
                      " have no finished cell in common: none with the same values of all axes and "
                      "the same seed");
   const bool accuracy = metric == "accuracy";
@@ -92,7 +86,7 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
   }
   p = holm(p);
   Table table{.name = "paired",
-              .title = "Differences of " + name_of(sweep) + " from " + name_of(baseline),
+              .title = "Differences of " + sweep.name() + " from " + baseline.name(),
               .columns = {}};
   table.note = fmt::format(
       "Over the seeds that both have, {} of the {} variants of the baseline. Differences are of "
@@ -112,8 +106,7 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
              {metric, mean_of(in_common(own, other), accuracy), metric},
              {"difference", difference, "difference"},
              {"p", known(p[i]), "", 2}});
-    const bool is_known = difference.low > 0 || difference.high < 0;
-    if (is_known) ++((difference.mean > 0) == accuracy ? better : worse);
+    if (p[i] < significance) ++((difference.mean > 0) == accuracy ? better : worse);
   }
   table.charts.push_back({.title = "Difference of " + metric + " by variant",
                           .x = "variant",
@@ -122,10 +115,10 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
                           .high = "difference_high",
                           .bars = true});
   return {.kind = "report",
-          .title = name_of(sweep) + " against " + name_of(baseline),
+          .title = sweep.name() + " against " + baseline.name(),
           .summary = fmt::format("Of {} variants that both have, {} are better than in {}, and {} "
-                                 "worse, by intervals that exclude 0.",
-                                 order.size(), better, name_of(baseline), worse),
+                                 "worse (p < {}).",
+                                 order.size(), better, baseline.name(), worse, significance),
           .tables = {std::move(table)}};
 }
 

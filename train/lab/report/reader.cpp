@@ -154,10 +154,11 @@ std::string metric_of(const Results& results) {
 /// The cells of a sweep as its results list them, for want of their directories.
 class CellsOf {
  public:
-  explicit CellsOf(const Results& results)
-      : metric_(metric_of(results)),
-        cells_(table_of(results, "cells")),
-        variants_(table_of(results, "variants")) {}
+  explicit CellsOf(const ReportedResults& sweep)
+      : name_(sweep.name()),
+        metric_(metric_of(sweep.results)),
+        cells_(table_of(sweep.results, "cells")),
+        variants_(table_of(sweep.results, "variants")) {}
 
   std::vector<ReportedRun> runs() const {
     std::vector<ReportedRun> out;
@@ -195,6 +196,7 @@ class CellsOf {
   ReportedRun run_of(const Row& row) const {
     ReportedRun run;
     run.record.name = text(row, "cell");
+    run.sweep = name_;
     run.variant = text(row, "variant");
     run.phase = text(row, "phase");
     run.status = text(row, "status");
@@ -230,7 +232,7 @@ class CellsOf {
     return run;
   }
 
-  std::string metric_;
+  std::string name_, metric_;
   const Table* cells_;
   const Table* variants_;
 };
@@ -242,7 +244,7 @@ class Reader {
     check<ConfigError>(fs::exists(path), path.string(), " does not exist");
     if (!fs::is_directory(path)) {
       if (read_file(path))
-        for (ReportedRun& run : CellsOf(inputs.results.back().results).runs())
+        for (ReportedRun& run : CellsOf(inputs.results.back()).runs())
           inputs.runs.push_back(std::move(run));
       return;
     }
@@ -296,6 +298,8 @@ class Reader {
       if (fs::exists(path / "results.json") && read_file(path / "results.json"))
         for (ReportedRun& run : std::span(inputs.runs).subspan(first))
           run.metric = metric_of(inputs.results.back().results);
+      for (ReportedRun& run : std::span(inputs.runs).subspan(first))
+        run.sweep = (path / "results.json").parent_path().string();
       return true;
     }
     if (!is_run(path)) return false;
@@ -307,6 +311,11 @@ class Reader {
 };
 
 }  // namespace
+
+std::string ReportedResults::name() const {
+  const fs::path file(path);
+  return file.filename() == "results.json" ? file.parent_path().string() : path;
+}
 
 std::string ReportedRun::option(const std::string& name) const {
   const auto found = options.find(name);

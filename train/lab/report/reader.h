@@ -20,6 +20,7 @@ struct ReportedRun {
   RecordedRun record;                            // its name is the path
   std::map<std::string, OptionValue> options{};  // the effective configuration; a cell that has not
                                                  // begun: the values of its axes
+  std::string sweep{};                           // of a cell: ReportedResults::name() of its sweep
   std::string variant{};                         // a cell's label; empty: not a cell
   std::string phase{};                           // of a cell: "search" or "final"
   std::string status{};                          // Summary::status, a cell's status, or "running"
@@ -38,6 +39,9 @@ struct ReportedRun {
 struct ReportedResults {
   std::string path;  // of the file
   Results results;
+
+  /// The directory of a sweep, or the path of another file.
+  std::string name() const;
 };
 
 struct ReportInputs {

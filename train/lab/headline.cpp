@@ -1,4 +1,4 @@
-#include "longhand/train/lab/report/headline.h"
+#include "longhand/train/lab/headline.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -15,7 +15,6 @@
 namespace longhand::train {
 namespace {
 
-constexpr double level = 0.05;
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 double mean_of_scores(const Contender& contender) {
@@ -145,8 +144,8 @@ Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
   const std::string score = rounded(mean_of_scores(best));
   Verdict out{"", {best.name}};
   if (ranked.size() == 1) {
-    out.sentence = fmt::format("{} reaches a {} of {}{}{}.", best.name, metric.heading(), score,
-                               interval(metric, best), where);
+    out.sentence = fmt::format("{} reaches {}{} of {}{}{}.", best.name, metric.article(),
+                               metric.heading(), score, interval(metric, best), where);
     if (best.scores.size() == 1) out.sentence += " With one seed, chance is not excluded.";
     return out;
   }
@@ -159,17 +158,17 @@ Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
   p = holm(p);
   std::vector<std::string> equal = {best.name};  // as good to the last digit, with every seed
   for (size_t i = 1; i < ranked.size(); ++i) {
-    if (p[i - 1] < level) continue;
+    if (p[i - 1] < significance) continue;
     out.best.push_back(ranked[i]->name);
     if (values_of(ranked[i]->scores) == values_of(best.scores)) equal.push_back(ranked[i]->name);
   }
   const Contender& next = *ranked[1];
   const double ahead = std::abs(mean_of_scores(best) - mean_of_scores(next));
-  const std::string reached =
-      fmt::format("{} of {}{}", metric.heading(), score, interval(metric, best));
+  const std::string reached = fmt::format("{}{} of {}{}", metric.article(), metric.heading(), score,
+                                          interval(metric, best));
   const char* const side = metric.is_accuracy() ? "above" : "below";
   if (out.best.size() == 1) {
-    out.sentence = fmt::format("{} is the best of {} variants{}, with a {}, {} {} {}", best.name,
+    out.sentence = fmt::format("{} is the best of {} variants{}, with {}, {} {} {}", best.name,
                                ranked.size(), where, reached, rounded(ahead), side, next.name);
     if (std::isnan(leads[0].difference.low))
       out.sentence.append(". ").append(leads[0].solved).append(".");
@@ -180,11 +179,13 @@ Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
   }
   const bool one_seed = leads[0].difference.count < 2;
   if (equal.size() > 1) {
-    out.sentence = fmt::format("{} tie{} for the best of {} variants, with a {}.", listed(equal),
+    out.sentence = fmt::format("{} tie{} for the best of {} variants, with {}.", listed(equal),
                                where, ranked.size(), reached);
     if (equal.size() < out.best.size())
-      out.sentence +=
-          fmt::format(" {} more are not told apart from them.", out.best.size() - equal.size());
+      out.sentence += fmt::format(" {} not told apart from them.",
+                                  out.best.size() - equal.size() == 1
+                                      ? "1 more is"
+                                      : fmt::format("{} more are", out.best.size() - equal.size()));
     if (one_seed) out.sentence.append(" ").append(reason(leads[0], leads.size()));
     return out;
   }
@@ -197,10 +198,10 @@ Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
   }
   // The nearest of those that are not told apart from the best, which need not be the next.
   size_t near = 0;
-  while (p[near] < level) ++near;
+  while (p[near] < significance) ++near;
   const std::vector<std::string> others(out.best.begin() + 1, out.best.end());
   out.sentence = fmt::format(
-      "No winner among {} variants{}: {}, with a {}, is not told apart from {}. {}", ranked.size(),
+      "No winner among {} variants{}: {}, with {}, is not told apart from {}. {}", ranked.size(),
       where, best.name, reached, listed(others), reason(leads[near], leads.size()));
   return out;
 }
@@ -225,6 +226,27 @@ std::string over_tasks(const std::vector<Verdict>& verdicts) {
         verdicts.size(), often.size(), where);
   return fmt::format("{} tasks: {} {} the best, or not told apart from the best, at {}.",
                      verdicts.size(), listed(often), often.size() == 1 ? "is" : "are", where);
+}
+
+Headline headline(const std::vector<TaskScores>& tasks) {
+  constexpr size_t most = 12;
+  Headline out;
+  std::vector<Verdict> verdicts;
+  for (const auto& [name, metric, contenders] : tasks) {
+    verdicts.push_back(verdict(metric, contenders, tasks.size() == 1 ? "" : " at " + name));
+    const std::vector<std::string>& best = verdicts.back().best;
+    const auto scored = std::ranges::count_if(
+        contenders, [](const Contender& each) { return !each.scores.empty(); });
+    for (const Contender& each : contenders)
+      if (std::ssize(best) < scored && std::ranges::count(best, each.name))
+        out.best.insert(each.row);
+  }
+  if (tasks.size() > 1) out.sentences.push_back(over_tasks(verdicts));
+  for (size_t t = 0; t < std::min(most, tasks.size()); ++t)
+    out.sentences.push_back(verdicts[t].sentence);
+  if (tasks.size() > most)
+    out.sentences.push_back(fmt::format("The table has {} more tasks.", tasks.size() - most));
+  return out;
 }
 
 // ----------------------------------------------------------------------------------------------
@@ -270,6 +292,16 @@ RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows) 
     extend(determined, key, of_key, false);
     if (determined != out.task) extend(out.variant, key, of_key, false);
   }
+  return out;
+}
+
+RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows,
+                   const std::vector<std::string>& labels) {
+  RowNames out = row_names(rows);
+  const bool one = std::set(out.task.begin(), out.task.end()).size() < 2;
+  std::set<std::pair<std::string, std::string>> taken;
+  for (size_t r = 0; r < rows.size(); ++r)
+    if (one || !taken.emplace(out.task[r], out.variant[r]).second) out.variant[r] = labels[r];
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,12 +19,17 @@ struct Metric {
   bool is_accuracy() const { return name == "accuracy"; }
   bool better(double a, double b) const { return is_accuracy() ? a > b : a < b; }
   std::string heading() const { return (test ? "test " : "validation ") + name; }
+  const char* article() const { return name == "bits per byte" ? "" : "a "; }
 };
+
+/// Below it, a p is taken for more than chance.
+constexpr double significance = 0.05;
 
 /// A variant with its scores at one task.
 struct Contender {
   std::string name;
   SeedScores scores;
+  size_t row = 0;  // of it in a table
 };
 
 /// What is said of a task: the best variant, or those that the seeds do not tell apart.
@@ -38,11 +44,26 @@ struct Verdict {
 Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
                 const std::string& where);
 
-/// Three digits, or more where these would make 0 or 1 of another number.
-std::string rounded(double value);
-
 /// A sentence on several tasks: which variant is among the best at most of them.
 std::string over_tasks(const std::vector<Verdict>& verdicts);
+
+/// A task with the variants that were trained for it.
+struct TaskScores {
+  std::string name;
+  Metric metric{};
+  std::vector<Contender> contenders{};
+};
+
+/// What is said of all tasks, and the rows that a table prints in bold: the best of each task, where seeds tell
+/// them from another one.
+struct Headline {
+  std::vector<std::string> sentences{};
+  std::set<size_t> best{};
+};
+Headline headline(const std::vector<TaskScores>& tasks);
+
+/// Three digits, or more where these would make 0 or 1 of another number.
+std::string rounded(double value);
 
 /// Names for rows that differ in the values of keys such as "data.task": of the task, from the keys that
 /// begin with "data.", and of the variant, from all others. A value that follows from those before it has no
@@ -51,5 +72,9 @@ struct RowNames {
   std::vector<std::string> task, variant;
 };
 RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows);
+
+/// The same, with the labels of variants for names if there is one task, or where a task has a name twice.
+RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows,
+                   const std::vector<std::string>& labels);
 
 }  // namespace longhand::train
