@@ -1,13 +1,41 @@
 #include "longhand/train/lab/columns.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <set>
 
 namespace longhand::train {
 
 std::string column_name(std::string key) {
   std::ranges::replace(key, '.', '_');
   return key;
+}
+
+bool is_key(const Column& column) {
+  if (column.name == "sweep") return true;
+  return column.name != column.heading && column.heading.find('.') != std::string::npos &&
+         column.name == column_name(column.heading);
+}
+
+double value_at(const Table& table, size_t row, std::optional<size_t> column) {
+  return column ? number_in(table.rows[row][*column]).value_or(std::nan("")) : std::nan("");
+}
+std::string text_at(const Table& table, size_t row, std::optional<size_t> column) {
+  if (!column || std::holds_alternative<std::monostate>(table.rows[row][*column])) return "";
+  return to_text(table.rows[row][*column]);
+}
+
+std::string capital(std::string text) {
+  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
+  return text;
+}
+
+size_t index_in(std::vector<std::string>& names, const std::string& name) {
+  const auto found = std::ranges::find(names, name);
+  if (found != names.end()) return static_cast<size_t>(found - names.begin());
+  names.push_back(name);
+  return names.size() - 1;
 }
 
 Cell option_cell(const OptionValue& value, const std::string& text) {
@@ -27,6 +55,9 @@ RowField key_fields(const std::vector<std::string>& keys, const Settings& values
   return out;
 }
 
+namespace {
+
+/// The different finite numbers in a column; none if it holds text.
 std::set<double> numbers_in(const Table& table, const std::string& column) {
   std::set<double> numbers;
   for (const auto& row : table.rows) {
@@ -37,6 +68,8 @@ std::set<double> numbers_in(const Table& table, const std::string& column) {
   }
   return numbers;
 }
+
+}  // namespace
 
 void add_chart_against(const std::string& x, const std::vector<std::string>& series,
                        const Charted& charted, Table& table) {

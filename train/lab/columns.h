@@ -1,7 +1,7 @@
 // Columns and charts of tables with one row for each combination of a grid.
 #pragma once
 
-#include <set>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,14 +13,25 @@ namespace longhand::train {
 
 /// The name of the column of a key: attention_k for "attention.k".
 std::string column_name(std::string key);
+/// Whether a column holds an option: "data.count", as data_count; a sweep is one, too.
+bool is_key(const Column& column);
+
+/// The number of a cell; NaN without one, and without a column.
+double value_at(const Table& table, size_t row, std::optional<size_t> column);
+/// The text of a cell; empty if it is not available, and without a column.
+std::string text_at(const Table& table, size_t row, std::optional<size_t> column);
+
+/// With a capital letter at its begin.
+std::string capital(std::string text);
+
+/// The place of a name in a list, to which it is added if it is new.
+size_t index_in(std::vector<std::string>& names, const std::string& name);
+
 /// The cell of an option: numbers as such, anything else as `text`.
 Cell option_cell(const OptionValue& value, const std::string& text);
 /// The columns of the axes' keys, and their cells in a row with these values; those of keys without a
 /// value are not available.
 RowField key_fields(const std::vector<std::string>& keys, const Settings& values);
-
-/// The different finite numbers in a column; none if it holds text.
-std::set<double> numbers_in(const Table& table, const std::string& column);
 
 /// What charts of such a table show: a column and its interval.
 struct Charted {

@@ -340,6 +340,7 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
       }
       add_row(table, {},
               {{"variant", rows[v].variant->label},
+               key_fields(grid.keys, rows[v].variant->values),
                chosen(sweep, grid, "trial", trial),
                {"validation", known(mean(values)), "validation " + sweep.metric},
                {"status", found.ended && !found.metric
@@ -347,6 +348,9 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
                               : status},
                {"chosen", rows[v].trial == trial ? "yes" : ""}});
     }
+  std::vector<std::string> series = columns_beside("", grid.keys);
+  if (series.empty()) series = {"variant"};
+  add_chart_against("trial", series, {"Validation " + sweep.metric, "validation", "", ""}, table);
   return table;
 }
 

@@ -8,7 +8,6 @@
 
 #include "longhand/train/lab/report/board.h"
 #include "longhand/train/lab/report/charts.h"
-#include "longhand/train/lab/report/slopes.h"
 #include "longhand/train/run/run_record.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
@@ -144,8 +143,10 @@ TEST_CASE("report: groups runs by variant, with intervals over seeds and a paire
   CHECK(table.best == std::set{std::pair(size_t{0}, table.column("score"))});
   CHECK(board.shared.at("data.task") == "\"mqar\"");
   CHECK(board.own[1].at("attention.type") == "\"linear\"");
-  CHECK(table.charts.size() == 1);  // against the state; all else is equal
-  CHECK(table.charts[0].x == "state_bytes");
+  const ReportInputs inputs = read_inputs({dir.path()});
+  const Figures figures = figures_of(inputs, board);
+  REQUIRE(figures.leaderboard.size() == 1);  // against the state; all else is equal
+  CHECK(figures.leaderboard[0].title == "Validation accuracy against state (bytes)");
 
   // The page has all of them.
   const Json shown = data_of(html_report({dir.path()}))["tables"][0];
@@ -188,8 +189,7 @@ TEST_CASE("report: options that differ are columns, and tell equal variants apar
   CHECK(board.variants.size() == 4);
   CHECK(std::count(board.variants.begin(), board.variants.end(), "performer d_model=64") == 1);
   CHECK(number_at(board.leaderboard, 0, "model_d_model") == 32);
-  REQUIRE(board.leaderboard.charts.size() == 1);
-  CHECK(board.leaderboard.charts[0].x == "model_d_model");
+  CHECK(board.leaderboard.charts.at(0).x == "model_d_model");
   CHECK(board.leaderboard.charts[0].series == std::vector<std::string>{"attention_type"});
 }
 
@@ -306,6 +306,9 @@ TEST_CASE("report: times of records of earlier versions follow from their speeds
 TEST_CASE("report: exponents and crossings of curves with logarithmic axes") {
   const Results results = some_results();
   const Table& table = results.tables[0];
+  const auto slopes = [](const Table& of, const Chart& chart) {
+    return figures_of(of, chart, {}).at(0).plots.at(0).facts;
+  };
   const std::vector<std::string> found = slopes(table, table.charts[0]);
   REQUIRE(found.size() == 2);
   CHECK(found[0] == "Fitted exponents: softmax 2.00, linear 1.00.");

@@ -124,7 +124,7 @@ class Comparison {
     make_groups();
     find_tasks();
     score_groups();
-    for (const Task& task : tasks_) board_.tasks.push_back(task.name);
+    for (const TaskScores& task : tasks_) board_.tasks.push_back(task.name);
     for (const Group& group : groups_) {
       board_.variants.push_back(group.label);
       board_.names.push_back(group.name);
@@ -251,9 +251,9 @@ class Comparison {
     for (const Group& group : groups_) labels.push_back(group.label);
     const RowNames names = row_names(rows, labels);
     for (size_t g = 0; g < groups_.size(); ++g) {
-      const auto found = std::ranges::find(tasks_, names.task[g], &Task::name);
+      const auto found = std::ranges::find(tasks_, names.task[g], &TaskScores::name);
       groups_[g].task = static_cast<size_t>(found - tasks_.begin());
-      if (found == tasks_.end()) tasks_.push_back({names.task[g], {}});
+      if (found == tasks_.end()) tasks_.push_back({names.task[g]});
       groups_[g].name = names.variant[g];
     }
   }
@@ -280,7 +280,7 @@ class Comparison {
         metric.name = "loss";
     }
     if (!tasks_.empty()) common_ = tasks_[0].metric;
-    for (const Task& task : tasks_) {
+    for (const TaskScores& task : tasks_) {
       common_.test = common_.test || task.metric.test;
       if (task.metric.name != common_.name) common_.name = "score";
     }
@@ -437,41 +437,17 @@ class Comparison {
 
   void add_charts() {
     Table& table = board_.leaderboard;
-    std::string title = common_.heading();
-    title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
     std::set<std::string> drawn;  // by the tables of a sweep
     for (const auto& [path, results] : inputs_.results)
       if (results.kind == "ablate")
         for (const Table& each : results.tables)
           for (const Chart& chart : each.charts) drawn.insert(chart.x);
-    const Charted charted{title, "score", "low", "high"};
+    const Charted charted{capital(common_.heading()), "score", "low", "high"};
     for (const std::string& key : differing_)
       if (const std::string x = column_name(key); !drawn.contains(x))
-        if (const auto series = columns_beside(key, differing_); has_lines(x, series))
-          add_chart_against(x, series, charted, table);
-    for (const char* const cost : {"state_bytes", "parameters", "seconds"}) {
-      const std::set<double> values = numbers_in(table, cost);
-      // Costs that are nearly equal explain nothing.
-      if (values.empty() || (*values.begin() > 0 && *values.rbegin() / *values.begin() < 1.05))
-        continue;
+        add_chart_against(x, columns_beside(key, differing_), charted, table);
+    for (const char* const cost : {"state_bytes", "parameters", "seconds"})
       if (!drawn.contains(cost)) add_chart_against(cost, {"variant"}, charted, table);
-    }
-  }
-
-  /// Whether a curve against x has more than one point.
-  bool has_lines(const std::string& x, const std::vector<std::string>& series) const {
-    const Table& table = board_.leaderboard;
-    std::set<std::string> curves;
-    std::set<std::pair<std::string, double>> points;
-    for (const auto& row : table.rows) {
-      const auto value = number_in(row[table.column(x)]);
-      if (!value || !std::isfinite(*value)) continue;
-      std::string curve;
-      for (const std::string& each : series) curve += to_text(row[table.column(each)]) + "\n";
-      curves.insert(curve);
-      points.emplace(curve, *value);
-    }
-    return points.size() > curves.size();
   }
 
   /// The scores of a run on a split.
@@ -578,9 +554,7 @@ class Comparison {
                {"low", known(group.score.low), "95 % from"},
                {"high", known(group.score.high), "to"},
                {"seeds", group.score.count}});
-    std::string title = common_.heading();
-    title[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(title[0])));
-    table.charts.push_back({.title = title + " by task and variant",
+    table.charts.push_back({.title = capital(common_.heading()) + " by task and variant",
                             .x = "task",
                             .y = "variant",
                             .series = {"metric"},
@@ -590,11 +564,9 @@ class Comparison {
   }
 
   void summarise() {
-    std::vector<TaskScores> tasks;
-    for (const Task& task : tasks_) tasks.push_back({task.name, task.metric});
     for (size_t g = 0; g < groups_.size(); ++g)
-      tasks[groups_[g].task].contenders.push_back({board_.names[g], groups_[g].scores, g});
-    const Headline said = headline(tasks);
+      tasks_[groups_[g].task].contenders.push_back({groups_[g].name, groups_[g].scores, g});
+    const Headline said = headline(tasks_);
     board_.summary = said.sentences;
     Table& table = board_.leaderboard;
     for (const size_t row : said.best) table.best.insert({row, table.column("score")});
@@ -610,15 +582,10 @@ class Comparison {
 
   const ReportInputs& inputs_;
   const std::vector<ReportedRun>& runs_;
-  struct Task {
-    std::string name;
-    Metric metric;
-  };
-
   std::map<std::string, std::string> sweeps_;  // their names, by path
   std::vector<std::string> differing_;         // options, "sweep" among them
   std::set<std::string> searched_;             // of these, those that a search chose
-  std::vector<Task> tasks_;
+  std::vector<TaskScores> tasks_;
   Metric common_;  // that of all tasks; "score" where they differ
   std::vector<Group> groups_;
   Board board_;

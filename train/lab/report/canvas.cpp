@@ -1,7 +1,6 @@
 #include "longhand/train/lab/report/canvas.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -49,6 +48,13 @@ std::string length(double value) {
   text.erase(text.find_last_not_of('0') + 1);
   if (text.ends_with('.')) text.pop_back();
   return text == "-0" ? "0" : text;
+}
+
+/// Several, with spaces between them.
+std::string lengths(const std::vector<double>& values) {
+  std::string out;
+  for (const double each : values) out += (out.empty() ? "" : " ") + length(each);
+  return out;
 }
 
 std::string compressed(std::string_view bytes) {
@@ -129,11 +135,7 @@ class SvgCanvas : public Canvas {
     body_ += fmt::format("<path d=\"{}\" fill=\"{}\"", d, pen.fill.empty() ? "none" : pen.fill);
     if (!pen.stroke.empty())
       body_ += fmt::format(" stroke=\"{}\" stroke-width=\"{}\"", pen.stroke, length(pen.width));
-    if (!pen.dash.empty()) {
-      std::vector<std::string> dashes;
-      for (const double each : pen.dash) dashes.push_back(length(each));
-      body_ += fmt::format(" stroke-dasharray=\"{}\"", fmt::join(dashes, " "));
-    }
+    if (!pen.dash.empty()) body_ += fmt::format(" stroke-dasharray=\"{}\"", lengths(pen.dash));
     if (pen.opacity != 1) body_ += fmt::format(" opacity=\"{}\"", length(pen.opacity));
     body_ += "/>\n";
   }
@@ -235,18 +237,15 @@ class PdfCanvas : public Canvas {
     std::string path;
     for (const Line& line : lines) {
       for (size_t i = 0; i < line.size(); ++i)
-        path += fmt::format("{} {} {} ", length(line[i].x), length(-line[i].y), i == 0 ? "m" : "l");
+        path += lengths({line[i].x, -line[i].y}) + (i == 0 ? " m " : " l ");
       if (closed) path += "h ";
     }
     if (path.empty()) return;
     content_ += fmt::format("q /A{} gs ", opacity(pen.opacity));
     if (!pen.fill.empty()) content_ += colour(pen.fill) + " rg ";
-    if (!pen.stroke.empty()) {
-      std::vector<std::string> dashes;
-      for (const double each : pen.dash) dashes.push_back(length(each));
+    if (!pen.stroke.empty())
       content_ += fmt::format("{} RG {} w [{}] 0 d ", colour(pen.stroke), length(pen.width),
-                              fmt::join(dashes, " "));
-    }
+                              lengths(pen.dash));
     content_ += path + (pen.fill.empty() ? "S" : pen.stroke.empty() ? "f" : "B") + " Q\n";
   }
 
@@ -258,8 +257,8 @@ class PdfCanvas : public Canvas {
       at.y += back;
     else
       at.x -= back;
-    content_ += fmt::format("BT {} rg {} {} {} Tm ", colour(style.colour),
-                            style.upright ? "0 1 -1 0" : "1 0 0 1", length(at.x), length(-at.y));
+    content_ += fmt::format("BT {} rg {} {} Tm ", colour(style.colour),
+                            style.upright ? "0 1 -1 0" : "1 0 0 1", lengths({at.x, -at.y}));
     show(text, size);
     if (!style.raised.empty()) {
       content_ += fmt::format("{} Ts ", length(raise * size));
@@ -272,8 +271,9 @@ class PdfCanvas : public Canvas {
   void image(const Rect& place, int64_t columns, int64_t rows,
              const std::vector<uint8_t>& rgb) override {
     content_ +=
-        fmt::format("q {} 0 0 {} {} {} cm /I{} Do Q\n", length(place.width), length(place.height),
-                    length(place.x), length(-place.y - place.height), images_.size());
+        fmt::format("q {} cm /I{} Do Q\n",
+                    lengths({place.width, 0, 0, place.height, place.x, -place.y - place.height}),
+                    images_.size());
     images_.push_back(stream(
         fmt::format("/Type /XObject /Subtype /Image /Width {} /Height {} /ColorSpace /DeviceRGB "
                     "/BitsPerComponent 8 ",
@@ -282,9 +282,8 @@ class PdfCanvas : public Canvas {
   }
 
   void clip(const Rect& shown) override {
-    content_ +=
-        fmt::format("q {} {} {} {} re W n\n", length(shown.x), length(-shown.y - shown.height),
-                    length(shown.width), length(shown.height));
+    content_ += fmt::format("q {} re W n\n",
+                            lengths({shown.x, -shown.y - shown.height, shown.width, shown.height}));
   }
   void unclip() override { content_ += "Q\n"; }
   void open(std::string_view, std::string_view) override {}
@@ -329,9 +328,9 @@ class PdfCanvas : public Canvas {
 
   static std::string colour(const std::string& hex) {
     const auto part = [&](size_t at) {
-      return length(static_cast<double>(std::stoi(hex.substr(at, 2), nullptr, 16)) / 255);
+      return static_cast<double>(std::stoi(hex.substr(at, 2), nullptr, 16)) / 255;
     };
-    return fmt::format("{} {} {}", part(1), part(3), part(5));
+    return lengths({part(1), part(3), part(5)});
   }
 
   size_t opacity(double value) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <optional>
@@ -15,30 +16,18 @@
 #include <tuple>
 #include <utility>
 
+#include "longhand/core/statistics.h"
+#include "longhand/train/cost/efficiency.h"
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/headline.h"
-#include "longhand/train/lab/report/slopes.h"
 
 namespace longhand::train {
 namespace {
 
 using Rows = std::vector<size_t>;
 
-std::string capital(std::string text) {
-  if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
-  return text;
-}
-
-double value_at(const Table& table, size_t row, std::optional<size_t> column) {
-  return column ? number_in(table.rows[row][*column]).value_or(std::nan("")) : std::nan("");
-}
 std::optional<size_t> find(const Table& table, const std::string& name) {
   return name.empty() ? std::nullopt : table.find(name);
-}
-/// The text of a cell; empty if it is not available.
-std::string text_at(const Table& table, size_t row, size_t column) {
-  const Cell& cell = table.rows[row][column];
-  return std::holds_alternative<std::monostate>(cell) ? "" : to_text(cell);
 }
 bool is_text(const Table& table, size_t column) {
   return std::ranges::any_of(table.rows, [&](const auto& row) {
@@ -48,13 +37,6 @@ bool is_text(const Table& table, size_t column) {
 bool varies(const Table& table, const Rows& rows, size_t column) {
   return std::ranges::any_of(
       rows, [&](size_t r) { return table.rows[r][column] != table.rows[rows[0]][column]; });
-}
-
-/// Whether a column holds an option: "data.count", as data_count; a sweep is one, too.
-bool is_key(const Column& column) {
-  if (column.name == "sweep") return true;
-  return column.name != column.heading && column.heading.find('.') != std::string::npos &&
-         column.name == column_name(column.heading);
 }
 
 /// The column of the names that share a colour.
@@ -88,6 +70,54 @@ std::vector<std::pair<std::string, Rows>> grouped(const Rows& rows,
   return out;
 }
 
+/// The indices of things with these colours, cut into parts of at most `hues` of which none has a colour twice, as
+/// far as that is possible.
+std::vector<Rows> cut_by_hue(const std::vector<int64_t>& of) {
+  std::map<int64_t, Rows> parts;
+  for (size_t i = 0; i < of.size(); ++i) parts[of[i] / hues].push_back(i);
+  std::vector<Rows> cut;
+  for (const auto& [part, all] : parts)
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (i % hues == 0) cut.emplace_back();
+      cut.back().push_back(all[i]);
+    }
+  return cut;
+}
+
+/// What curves with two logarithmic axes show, in sentences: the exponent of a power law fitted to each curve of at
+/// least three points, and from where on curves stay below that of softmax attention.
+std::vector<std::string> slopes(const Plot& plot) {
+  if (!plot.log_x || !plot.log_y || plot.kind != Plot::Kind::lines) return {};
+  std::vector<std::map<double, double>> curves;  // means of the points with the same x
+  const std::map<double, double>* softmax = nullptr;
+  curves.reserve(plot.series.size());
+  for (const Series& series : plot.series) {
+    std::map<double, std::vector<double>> points;
+    for (const PlotPoint& point : series.points) points[point.x].push_back(point.y);
+    auto& curve = curves.emplace_back();
+    for (const auto& [x, ys] : points) curve[x] = estimate(ys).mean;
+    if (!softmax && series.label.starts_with("softmax")) softmax = &curve;
+  }
+  std::vector<std::string> fitted, crossed, out;
+  for (size_t s = 0; s < curves.size(); ++s) {
+    std::vector<double> x, y;
+    for (const auto& [at, value] : curves[s]) {
+      x.push_back(at);
+      y.push_back(value);
+    }
+    const std::string& label = plot.series[s].label;
+    if (x.size() >= 3)
+      fitted.push_back(
+          fmt::format("{}{:.2f}", label.empty() ? label : label + " ", fit_power(x, y).slope));
+    if (softmax)
+      if (const Crossover at = crossover(*softmax, curves[s]); at.kind == Crossover::Kind::at)
+        crossed.push_back(fmt::format("{} from about {:.3g}", label, at.length));
+  }
+  if (!fitted.empty()) out.push_back(fmt::format("Fitted exponents: {}.", fmt::join(fitted, ", ")));
+  if (!crossed.empty()) out.push_back(fmt::format("Below softmax: {}.", fmt::join(crossed, ", ")));
+  return out;
+}
+
 class TableCharts {
  public:
   TableCharts(const Table& table, const Chart& chart, const ChartContext& context)
@@ -106,6 +136,7 @@ class TableCharts {
     for (const std::string& name :
          {chart.x, chart.y, chart.low, chart.high, chart.theory, chart.colour, chart.end})
       if (!name.empty() && used.insert(name).second) columns_.push_back(name);
+    for (const std::string& name : chart.series) series_columns_.push_back(table.column(name));
     columns_.insert(columns_.begin(), chart.series.begin(), chart.series.end());
     columns_.erase(std::unique(columns_.begin(), columns_.end()), columns_.end());
   }
@@ -122,11 +153,11 @@ class TableCharts {
       add(chart_.title, timeline(), all_);
       return std::move(out_);
     }
+    costs_ = !chart_.bars && chart_.series == std::vector<std::string>{"variant"} &&
+             !is_key(table_.columns[*x_]);
     find_names();
-    if (chart_.bars && context_.matrix && several_tasks()) return {};
-    if (says_nothing()) return {};
+    if (chart_.bars && context_.matrix && grouped(all_, tasks_).size() > 1) return {};
     panels(all_, chart_.title, "");
-    if (out_.size() == 1) out_[0].plots[0].facts = slopes(table_, chart_);
     return std::move(out_);
   }
 
@@ -142,12 +173,9 @@ class TableCharts {
 
   /// Of each row, the names of its task and of its series.
   void find_names() {
-    Rows columns;
-    bool keys = true;
-    for (const std::string& name : chart_.series) {
-      columns.push_back(table_.column(name));
-      keys = keys && (name == "variant" || is_key(table_.columns[columns.back()]));
-    }
+    const bool keys = std::ranges::all_of(series_columns_, [&](size_t c) {
+      return table_.columns[c].name == "variant" || is_key(table_.columns[c]);
+    });
     std::vector<size_t> options;
     for (size_t c = 0; c < table_.columns.size(); ++c)
       if (is_key(table_.columns[c]) && c != *x_ && !all_.empty() && varies(table_, all_, c))
@@ -156,18 +184,17 @@ class TableCharts {
     tasks_.assign(table_.rows.size(), "");
     series_.assign(table_.rows.size(), "");
     if (!by_options_) {
-      for (const size_t r : all_) series_[r] = joined(r, columns);
-      split_ = columns;
+      for (const size_t r : all_) series_[r] = joined(r);
+      split_ = series_columns_;
       return;
     }
     // Against what variants cost, those that differ in a size alone are one curve.
-    const bool costs = chart_.series == std::vector<std::string>{"variant"};
     std::vector<std::map<std::string, std::string>> rows(table_.rows.size());
     for (const size_t c : options) {
       const std::string& key = table_.columns[c].heading;
       const bool size =
           (key.starts_with("model.") || key.starts_with("attention.")) && !is_text(table_, c);
-      if (costs && size && !chart_.bars) {
+      if (costs_ && size) {
         sizes_.push_back(c);
         continue;
       }
@@ -181,44 +208,39 @@ class TableCharts {
       if (series_[r].empty()) series_[r] = family_ ? text_at(table_, r, *family_) : "";
   }
 
-  /// The values of columns that vary: "linear · size 32".
-  std::string joined(size_t row, const Rows& columns) const {
+  /// "linear", or "size 32"
+  std::string shown(size_t row, size_t column) const {
+    const std::string text = text_at(table_, row, column);
+    return std::holds_alternative<std::string>(table_.rows[row][column])
+               ? text
+               : table_.columns[column].shown() + " " + text;
+  }
+  /// The values of the columns of series that vary: "linear · size 32".
+  std::string joined(size_t row) const {
     std::vector<std::string> parts;
-    for (const size_t c : columns) {
-      const std::string text = text_at(table_, row, c);
-      if (text.empty() || !varies(table_, all_, c)) continue;
-      parts.push_back(std::holds_alternative<std::string>(table_.rows[row][c])
-                          ? text
-                          : table_.columns[c].shown() + " " + text);
-    }
+    for (const size_t c : series_columns_)
+      if (!text_at(table_, row, c).empty() && varies(table_, all_, c))
+        parts.push_back(shown(row, c));
     return fmt::format("{}", fmt::join(parts, " · "));
   }
 
-  bool several_tasks() const {
-    return std::ranges::any_of(tasks_, [&](const std::string& task) { return task != tasks_[0]; });
-  }
-
-  /// Whether curves against an option have one point each: nothing depends on it that can be seen.
-  bool says_nothing() const {
-    if (!by_options_ || chart_.bars || !is_key(table_.columns[*x_])) return false;
-    std::set<std::pair<std::string, std::string>> curves;
-    std::set<std::tuple<std::string, std::string, double>> points;
-    for (const size_t r : all_) {
+  /// Whether nothing that can be seen depends on x: it is a cost that is nearly the same for all, or an option of
+  /// which each curve has one value.
+  bool explains_nothing(const Rows& rows) const {
+    std::set<double> places;
+    std::set<std::string> curves;
+    std::set<std::pair<std::string, double>> points;
+    for (const size_t r : rows) {
       const double x = value_at(table_, r, x_);
-      if (!std::isfinite(x)) continue;
-      curves.emplace(tasks_[r], series_[r]);
-      points.emplace(tasks_[r], series_[r], x);
+      if (chart_.bars || !std::isfinite(x)) continue;
+      places.insert(x);
+      curves.insert(series_[r]);
+      points.emplace(series_[r], x);
     }
-    return curves.size() > 1 && points.size() == curves.size();
-  }
-
-  /// Whether what variants of a panel cost is nearly the same, and explains nothing.
-  bool costs_are_equal(const Rows& rows) const {
-    if (!by_options_ || chart_.bars || is_key(table_.columns[*x_])) return false;
-    std::set<double> values;
-    for (const size_t r : rows)
-      if (const double x = value_at(table_, r, x_); std::isfinite(x)) values.insert(x);
-    return !values.empty() && *values.begin() > 0 && *values.rbegin() / *values.begin() < 1.05;
+    if (costs_)
+      return !places.empty() && *places.begin() > 0 && *places.rbegin() / *places.begin() < 1.05;
+    return by_options_ && is_key(table_.columns[*x_]) && curves.size() > 1 &&
+           points.size() == curves.size();
   }
 
   std::string y_title(const Rows& rows) const {
@@ -240,35 +262,27 @@ class TableCharts {
         for (const auto& [name, own] : tasks) panels(own, title + ", " + name, name);
         return;
       }
-    if (costs_are_equal(rows)) return;
+    if (explains_nothing(rows)) return;
     const auto series = grouped(rows, series_);
     if (chart_.bars || series.size() <= hues) return add(title, lines_or_bars(rows), rows);
     if (const auto column = column_to_split(rows, series.size())) {
       std::vector<std::string> values(table_.rows.size());
-      for (const size_t r : rows) {
-        const std::string text = text_at(table_, r, *column);
-        const std::string& heading = table_.columns[*column].shown();
-        values[r] = text.empty() ? heading + ": none"
-                    : std::holds_alternative<std::string>(table_.rows[r][*column])
-                        ? text
-                        : heading + " " + text;
-      }
+      for (const size_t r : rows)
+        values[r] = text_at(table_, r, *column).empty() ? table_.columns[*column].shown() + ": none"
+                                                        : shown(r, *column);
       for (const auto& [name, own] : grouped(rows, values)) panels(own, title + ", " + name, "-");
       return;
     }
-    // By colour, so that no panel has one twice.
     std::map<std::string, int64_t> local;
-    std::map<int64_t, std::vector<Rows>> parts;
-    for (const auto& [label, own] : series)
-      parts[hue_of(own[0], label, local) / hues].push_back(own);
-    std::vector<Rows> cut;
-    for (const auto& [part, all] : parts)
-      for (size_t i = 0; i < all.size(); ++i) {
-        if (i % hues == 0) cut.emplace_back();
-        cut.back().insert(cut.back().end(), all[i].begin(), all[i].end());
-      }
-    for (size_t i = 0; i < cut.size(); ++i)
-      add(fmt::format("{}, {} of {}", title, i + 1, cut.size()), lines_or_bars(cut[i]), cut[i]);
+    std::vector<int64_t> colours;
+    for (const auto& [label, own] : series) colours.push_back(hue_of(own[0], label, local));
+    const std::vector<Rows> cut = cut_by_hue(colours);
+    for (size_t i = 0; i < cut.size(); ++i) {
+      Rows part;
+      for (const size_t s : cut[i])
+        part.insert(part.end(), series[s].second.begin(), series[s].second.end());
+      add(fmt::format("{}, {} of {}", title, i + 1, cut.size()), lines_or_bars(part), part);
+    }
   }
 
   /// The column of series, but for that of families, that has the fewest values and cuts the number of series.
@@ -299,8 +313,7 @@ class TableCharts {
     if (!sizes_.empty()) out.name = text_at(table_, r, *variant);
     const auto found = context_.seeds.find(text_at(table_, r, *variant));
     if (found == context_.seeds.end()) return out;
-    const double mean = std::accumulate(found->second.begin(), found->second.end(), 0.0) /
-                        static_cast<double>(found->second.size());
+    const double mean = estimate(found->second).mean;
     if (std::abs(mean - out.y) <= 1e-9 * (std::abs(mean) + 1)) out.seeds = found->second;
     return out;
   }
@@ -338,9 +351,7 @@ class TableCharts {
         if (plot.unit_y && (at.y < 0 || at.y > 1)) plot.unit_y = false;
         if (chart_.bars) {
           const std::string name = text_at(table_, r, *x_);
-          auto place = std::ranges::find(plot.categories, name);
-          if (place == plot.categories.end()) place = plot.categories.insert(place, name);
-          at.x = static_cast<double>(place - plot.categories.begin());
+          at.x = static_cast<double>(index_in(plot.categories, name));
           at.name = label.empty() ? name : name + ", " + label;
           if (chart_.series.empty()) at.hue = hue_of(r, name, local);
         } else if (!std::isfinite(at.x) || (chart_.log_x && at.x <= 0)) {
@@ -354,6 +365,7 @@ class TableCharts {
       }
       if (!series.points.empty()) plot.series.push_back(std::move(series));
     }
+    plot.facts = slopes(plot);
     add_theories(rows, plot);
     return plot;
   }
@@ -397,22 +409,15 @@ class TableCharts {
   void matrices() {
     std::vector<std::string> groups(table_.rows.size());
     for (const size_t r : all_)
-      for (const std::string& name : chart_.series)
-        groups[r] += text_at(table_, r, table_.column(name));
+      for (const size_t c : series_columns_) groups[r] += text_at(table_, r, c);
     const auto parts = grouped(all_, groups);
     const size_t y = table_.column(chart_.y);
     for (const auto& [label, rows] : parts) {
       HeatMap map;
-      const auto place = [](std::vector<std::string>& names, const std::string& name) {
-        const auto found = std::ranges::find(names, name);
-        if (found != names.end()) return static_cast<size_t>(found - names.begin());
-        names.push_back(name);
-        return names.size() - 1;
-      };
       std::vector<std::pair<size_t, size_t>> places;
       for (const size_t r : rows)
-        places.emplace_back(place(map.rows, text_at(table_, r, y)),
-                            place(map.columns, text_at(table_, r, *x_)));
+        places.emplace_back(index_in(map.rows, text_at(table_, r, y)),
+                            index_in(map.columns, text_at(table_, r, *x_)));
       map.width = std::ssize(map.columns);
       map.height = std::ssize(map.rows);
       map.values.assign(map.rows.size() * map.columns.size(), std::nan(""));
@@ -446,10 +451,8 @@ class TableCharts {
               .y = y_title(all_),
               .kind = Plot::Kind::heat};
     const size_t y = table_.column(chart_.y);
-    Rows columns;
-    for (const std::string& name : chart_.series) columns.push_back(table_.column(name));
-    std::vector<std::string> names(table_.rows.size());
-    for (const size_t r : all_) names[r] = joined(r, columns);
+    std::vector<std::string> names;
+    for (const size_t r : all_) names.push_back(joined(r));
     for (const auto& [label, rows] : grouped(all_, names)) {
       const auto range = [&](size_t column) {
         std::set<double> values;
@@ -482,17 +485,13 @@ class TableCharts {
     Plot plot{.title = "", .x = table_.columns[*x_].shown(), .kind = Plot::Kind::timeline};
     const auto end = find(table_, chart_.end);
     const size_t lane = table_.column(chart_.y);
-    Rows columns;
-    for (const std::string& name : chart_.series) columns.push_back(table_.column(name));
     std::map<std::string, int64_t> local;
     for (const size_t r : all_) {
-      const std::string name = text_at(table_, r, lane), label = joined(r, columns);
-      auto at = std::ranges::find(plot.categories, name);
-      if (at == plot.categories.end()) at = plot.categories.insert(at, name);
+      const std::string label = joined(r);
       auto series = std::ranges::find(plot.series, label, &Series::label);
       if (series == plot.series.end())
         series = plot.series.insert(series, {.label = label, .hue = hue_of(r, label, local)});
-      plot.spans.push_back({static_cast<size_t>(at - plot.categories.begin()),
+      plot.spans.push_back({index_in(plot.categories, text_at(table_, r, lane)),
                             static_cast<size_t>(series - plot.series.begin()),
                             value_at(table_, r, x_), value_at(table_, r, end)});
     }
@@ -503,9 +502,10 @@ class TableCharts {
   const Chart& chart_;
   const ChartContext& context_;
   std::optional<size_t> x_, y_, low_, high_, metric_, family_;
-  Rows all_;
+  Rows all_, series_columns_;
   std::vector<std::string> columns_;
   bool by_options_ = false;                  // series are variants, told apart by their options
+  bool costs_ = false;                       // x is what variants cost
   std::vector<std::string> tasks_, series_;  // by row
   std::vector<size_t> split_;                // columns that may tell panels apart
   std::vector<size_t> sizes_;                // columns that vary along a curve
@@ -541,27 +541,19 @@ std::vector<double> seconds_of(const ReportedRun& run) {
 }
 
 /// The records of one split, at most one (the last) for each `width` steps.
-struct Curve {
-  std::vector<int64_t> step;
-  std::vector<double> seconds, loss, accuracy;
+struct CurvePoint {
+  int64_t step;
+  double seconds, loss, accuracy;
 };
+using Curve = std::vector<CurvePoint>;
 Curve curve_of(const ReportedRun& run, const std::string& split, int64_t width) {
   const std::vector<double> seconds = seconds_of(run);
-  const std::vector<Record>& metrics = run.record.metrics;
-  Rows kept;
-  for (size_t i = 0; i < metrics.size(); ++i) {
-    if (metrics[i].split != split) continue;
-    if (kept.size() > 1 && metrics[kept.back()].step / width == metrics[i].step / width)
-      kept.back() = i;
-    else
-      kept.push_back(i);
-  }
   Curve out;
-  for (const size_t i : kept) {
-    out.step.push_back(metrics[i].step);
-    out.seconds.push_back(seconds[i]);
-    out.loss.push_back(metrics[i].loss);
-    out.accuracy.push_back(metrics[i].accuracy);
+  for (size_t i = 0; i < run.record.metrics.size(); ++i) {
+    const Record& record = run.record.metrics[i];
+    if (record.split != split) continue;
+    if (out.size() > 1 && out.back().step / width == record.step / width) out.pop_back();
+    out.push_back({record.step, seconds[i], record.loss, record.accuracy});
   }
   return out;
 }
@@ -584,8 +576,8 @@ std::vector<PlotPoint> mean_curve(const std::vector<const RunCurves*>& runs, con
   std::vector<std::pair<const Curve*, bool>> curves;
   for (const RunCurves* run : runs) {
     const Curve& curve = view.validation ? run->validation : run->train;
-    steps.insert(curve.step.begin(), curve.step.end());
-    if (!curve.step.empty()) curves.emplace_back(&curve, run->running);
+    for (const CurvePoint& point : curve) steps.insert(point.step);
+    if (!curve.empty()) curves.emplace_back(&curve, run->running);
   }
   std::vector<size_t> at(curves.size(), 0);
   std::vector<PlotPoint> out;
@@ -595,18 +587,18 @@ std::vector<PlotPoint> mean_curve(const std::vector<const RunCurves*>& runs, con
     point.high = -point.low;
     for (size_t i = 0; i < curves.size(); ++i) {
       const auto& [curve, running] = curves[i];
-      while (at[i] < curve->step.size() && curve->step[at[i]] < step) ++at[i];
-      const bool ended = at[i] == curve->step.size();
-      if (ended ? running : curve->step[at[i]] != step) continue;
-      const size_t j = ended ? at[i] - 1 : at[i];
-      const double y = view.loss ? curve->loss[j] : curve->accuracy[j];
+      while (at[i] < curve->size() && (*curve)[at[i]].step < step) ++at[i];
+      const bool ended = at[i] == curve->size();
+      const CurvePoint& own = (*curve)[ended ? at[i] - 1 : at[i]];
+      if (ended ? running : own.step != step) continue;
+      const double y = view.loss ? own.loss : own.accuracy;
       if (!std::isfinite(y)) continue;
       sum += y;
       ++count;
       point.low = std::min(point.low, y);
       point.high = std::max(point.high, y);
-      if (!ended && std::isfinite(curve->seconds[j])) {
-        time += curve->seconds[j];
+      if (!ended && std::isfinite(own.seconds)) {
+        time += own.seconds;
         ++timed;
       }
     }
@@ -641,12 +633,11 @@ class LearningCurves {
       curves_[i] = {run.status == "running", curve_of(run, "train", width),
                     curve_of(run, "validation", width)};
       any_ = true;
-      validated_ = validated_ || !curves_[i].validation.step.empty();
-      timed_ = timed_ ||
-               std::ranges::any_of(curves_[i].train.seconds,
-                                   [](double s) { return std::isfinite(s); }) ||
-               std::ranges::any_of(curves_[i].validation.seconds,
-                                   [](double s) { return std::isfinite(s); });
+      validated_ = validated_ || !curves_[i].validation.empty();
+      for (const Curve* curve : {&curves_[i].train, &curves_[i].validation})
+        timed_ = timed_ || std::ranges::any_of(*curve, [](const CurvePoint& each) {
+                   return std::isfinite(each.seconds);
+                 });
     }
   }
 
@@ -665,15 +656,16 @@ class LearningCurves {
   void cut_into_panels(const ChartContext& context, const std::vector<std::string>& families) {
     for (const std::string& family : families) hues_.push_back(context.hue_of(family));
     for (size_t task = 0; task < board_.tasks.size(); ++task) {
-      std::map<int64_t, Rows> parts;
+      Rows own;
+      std::vector<int64_t> colours;
       for (size_t v = 0; v < board_.variants.size(); ++v)
-        if (board_.task_of[v] == task) parts[hues_[v] / hues].push_back(v);
-      std::vector<Rows> cut;
-      for (const auto& [part, all] : parts)
-        for (size_t i = 0; i < all.size(); ++i) {
-          if (i % hues == 0) cut.emplace_back();
-          cut.back().push_back(all[i]);
+        if (board_.task_of[v] == task) {
+          own.push_back(v);
+          colours.push_back(hues_[v]);
         }
+      std::vector<Rows> cut = cut_by_hue(colours);
+      for (Rows& part : cut)
+        for (size_t& v : part) v = own[v];
       for (size_t i = 0; i < cut.size(); ++i) {
         std::string suffix = board_.tasks.size() > 1 ? ", " + board_.tasks[task] : std::string();
         if (cut.size() > 1) suffix += fmt::format(", {} of {}", i + 1, cut.size());
@@ -736,8 +728,6 @@ class LearningCurves {
       if (series.points.empty()) continue;
       if (std::ranges::all_of(series.points, [](const PlotPoint& p) { return p.low == p.high; }))
         series.band = false;
-      for (PlotPoint& point : series.points)
-        if (!bands_) point.low = point.high = std::nan("");
       if (!series.band)
         for (PlotPoint& point : series.points) point.low = point.high = std::nan("");
       out.series.push_back(std::move(series));
@@ -805,57 +795,6 @@ std::vector<Figure> figures_of(const Table& table, const Chart& chart,
   return TableCharts(table, chart, context).figures();
 }
 
-Table search_window(const Results& results) {
-  Table out{.name = "search_window", .title = "What the search tried", .columns = {}};
-  const auto named = [&](const char* name) {
-    return std::ranges::find(results.tables, name, &Table::name);
-  };
-  const auto search = named("search"), variants = named("variants");
-  if (results.kind != "ablate" || search == results.tables.end() ||
-      variants == results.tables.end())
-    return out;
-  const size_t trial = search->column("trial"), variant = search->column("variant"),
-               validation = search->column("validation");
-  Rows keys;
-  out.columns = {{"variant", ""}};
-  for (size_t c = 0; c < variants->columns.size(); ++c)
-    if (is_key(variants->columns[c])) {
-      keys.push_back(c);
-      out.columns.push_back(variants->columns[c]);
-    }
-  out.columns.push_back({"tried", search->columns[trial].shown()});
-  out.columns.push_back(search->columns[validation]);
-  const size_t label = variants->column("variant");
-  for (const auto& row : search->rows) {
-    const std::string text = to_text(row[trial], 17);
-    std::optional<double> value = number_in(row[trial]);
-    if (!value) {  // "lr=0.003"
-      const std::string last = text.substr(text.find_last_of('=') + 1);
-      size_t read = 0;
-      try {
-        value = std::stod(last, &read);
-      } catch (const std::exception&) {
-        value.reset();
-      }
-      if (read != last.size()) value.reset();
-    }
-    if (!value) return Table{.name = out.name, .columns = {}};
-    auto& added = out.rows.emplace_back(std::vector<Cell>{row[variant]});
-    const auto own = std::ranges::find_if(
-        variants->rows, [&](const auto& other) { return other[label] == row[variant]; });
-    for (const size_t key : keys)
-      added.push_back(own == variants->rows.end() ? Cell{} : (*own)[key]);
-    added.push_back(*value);
-    added.push_back(row[validation]);
-  }
-  std::vector<std::string> series;
-  for (const size_t key : keys) series.push_back(variants->columns[key].name);
-  if (series.empty()) series = {"variant"};
-  add_chart_against("tried", series,
-                    {capital(search->columns[validation].shown()), "validation", "", ""}, out);
-  return out;
-}
-
 Figures figures_of(const ReportInputs& inputs, const Board& board) {
   ChartContext context;
   context.matrix = !board.matrix.rows.empty();
@@ -888,18 +827,11 @@ Figures figures_of(const ReportInputs& inputs, const Board& board) {
   for (const std::string& family : families) out.hues.push_back(context.hue_of(family) % hues);
   out.curve_steps = curves.width;
   for (const ReportedResults& each : inputs.results) {
-    const Results& results = each.results;
     auto& figures = out.results.emplace_back();
     for (size_t i = 0; i < inputs.runs.size(); ++i)
       if (inputs.runs[i].sweep == each.name() && board.variant_of[i])
         context.seeds[inputs.runs[i].variant] = values_of(board.scores[*board.variant_of[i]]);
-    for (const Table& table : results.tables) {
-      add(table, figures.emplace_back());
-      if (table.name != "search") continue;
-      const Table window = search_window(results);
-      if (!window.charts.empty()) add(window, figures.back());
-      for (Figure& figure : figures.back()) figure.numbers = window;
-    }
+    for (const Table& table : each.results.tables) add(table, figures.emplace_back());
   }
   return out;
 }

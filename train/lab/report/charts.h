@@ -45,10 +45,6 @@ struct ChartContext {
 };
 std::vector<Figure> figures_of(const Table& table, const Chart& chart, const ChartContext& context);
 
-/// The values that a search tried, for each variant, and their scores, with a chart; without rows if they are not
-/// numbers. See sweep_results().
-Table search_window(const Results& results);
-
 /// A name for a figure, "test-accuracy-by-variant": letters, digits and hyphens. `seen` counts the names given so
 /// far, so that none is given twice.
 std::string unique_name(const std::string& title, std::map<std::string, size_t>& seen);

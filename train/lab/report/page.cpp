@@ -342,11 +342,17 @@ class Page {
           "<details><summary>The configuration that all runs share</summary>"
           "<pre>{}</pre></details>\n",
           escape_markup(toml_of_options(board_.shared)));
+    std::string own;
     for (size_t i = 0; i < board_.variants.size(); ++i)
       if (!board_.own[i].empty())
-        out += fmt::format(
+        own += fmt::format(
             "<details><summary>Further options of {}</summary><pre>{}</pre></details>\n",
             escape_markup(board_.variants[i]), escape_markup(toml_of_options(board_.own[i])));
+    constexpr size_t most = 8;
+    out += board_.variants.size() <= most
+               ? own
+               : "<details><summary>Further options of each variant</summary>\n" + own +
+                     "</details>\n";
     return out + "</section>\n";
   }
 

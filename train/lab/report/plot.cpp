@@ -30,6 +30,18 @@ const std::vector<double>& dash_of(const Series& series) {
   return dashes[series.hue < 0 || series.faint ? 2 : series.variation % dashes.size()];
 }
 
+/// Lines around a point, in units of the size of markers.
+struct Marker {
+  std::vector<Line> lines;
+  bool closed = true;
+};
+const std::array<Marker, 5> markers = {
+    {{{{{0, 0}, {0, 0}}}, false},  // a dot
+     {{{{0, -1}, {1, 0.8}, {-1, 0.8}}}},
+     {{{{-0.8, -0.8}, {0.8, -0.8}, {0.8, 0.8}, {-0.8, 0.8}}}},
+     {{{{0, -1.1}, {1.1, 0}, {0, 1.1}, {-1.1, 0}}}},
+     {{{{-0.7, -0.7}, {0.7, 0.7}}, {{-0.7, 0.7}, {0.7, -0.7}}}, false}}};
+
 double median(std::vector<double> values) {
   if (values.empty()) return std::nan("");
   std::ranges::sort(values);
@@ -292,39 +304,18 @@ class Drawing {
     bottom_ += 0.5 * font_;
   }
 
-  std::vector<Line> marker(const Series& series, Point at, bool& closed) const {
-    const double r = 0.34 * font_;
-    const auto [x, y] = at;
-    closed = true;
-    switch ((static_cast<size_t>(series.hue) + series.variation) % 5) {
-      case 1:
-        return {{{x, y - r}, {x + r, y + 0.8 * r}, {x - r, y + 0.8 * r}}};
-      case 2:
-        return {{{x - 0.8 * r, y - 0.8 * r},
-                 {x + 0.8 * r, y - 0.8 * r},
-                 {x + 0.8 * r, y + 0.8 * r},
-                 {x - 0.8 * r, y + 0.8 * r}}};
-      case 3:
-        return {{{x, y - 1.1 * r}, {x + 1.1 * r, y}, {x, y + 1.1 * r}, {x - 1.1 * r, y}}};
-      case 4:
-        closed = false;
-        return {{{x - 0.7 * r, y - 0.7 * r}, {x + 0.7 * r, y + 0.7 * r}},
-                {{x - 0.7 * r, y + 0.7 * r}, {x + 0.7 * r, y - 0.7 * r}}};
-      default:
-        closed = false;
-        return {dot(at)};
-    }
-  }
   void mark(const Series& series, const std::vector<Point>& places) {
-    bool closed = false, dots = false;
+    const size_t shape = (static_cast<size_t>(series.hue) + series.variation) % markers.size();
+    const auto& [lines, closed] = markers[shape];
+    const double r = 0.34 * font_;
     std::vector<Line> all;
     for (const Point& at : places)
-      for (Line& line : marker(series, at, closed)) {
-        dots = !closed && line.size() == 2 && line[0].x == line[1].x;
-        all.push_back(std::move(line));
+      for (const Line& line : lines) {
+        Line& moved = all.emplace_back();
+        for (const auto& [x, y] : line) moved.push_back({at.x + x * r, at.y + y * r});
       }
     const std::string& colour = colour_of(series);
-    Pen pen{.stroke = colour, .width = (dots ? 0.62 : 0.14) * font_};
+    Pen pen{.stroke = colour, .width = (shape == 0 ? 0.62 : 0.14) * font_};
     if (closed) pen.fill = colour;
     canvas_.lines(all, pen, closed);
   }

@@ -1,9 +1,11 @@
 #include "longhand/train/lab/report/reader.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <span>
+#include <type_traits>
 #include <utility>
 
 #include "longhand/core/error.h"
@@ -151,91 +153,47 @@ std::string metric_of(const Results& results) {
   return "";
 }
 
-/// The cells of a sweep as its results list them, for want of their directories.
-class CellsOf {
- public:
-  explicit CellsOf(const ReportedResults& sweep)
-      : name_(sweep.name()),
-        metric_(metric_of(sweep.results)),
-        cells_(table_of(sweep.results, "cells")),
-        variants_(table_of(sweep.results, "variants")) {}
-
-  std::vector<ReportedRun> runs() const {
-    std::vector<ReportedRun> out;
-    if (!cells_ || metric_.empty()) return out;
-    for (const auto& row : cells_->rows) out.push_back(run_of(row));
-    return out;
-  }
-
- private:
-  using Row = std::vector<Cell>;
-
-  static const Cell* find(const Table& table, const Row& row, const char* name) {
-    const auto at = table.find(name);
-    return at ? &row[*at] : nullptr;
-  }
-  std::string text(const Row& row, const char* name) const {
-    const Cell* const cell = find(*cells_, row, name);
-    const auto* const text = cell ? std::get_if<std::string>(cell) : nullptr;
-    return text ? *text : "";
-  }
-  std::optional<double> number(const Row& row, const char* name) const {
-    const Cell* const cell = find(*cells_, row, name);
-    return cell ? longhand::train::number_in(*cell) : std::nullopt;
-  }
-  int64_t integer(const Row& row, const char* name) const {
-    return static_cast<int64_t>(number(row, name).value_or(0));
-  }
-  std::optional<Score> score(const Row& row, const std::string& split) const {
-    const auto loss = number(row, (split + "_loss").c_str());
-    const auto accuracy = number(row, (split + "_accuracy").c_str());
-    if (!loss && !accuracy) return std::nullopt;
-    return Score{loss.value_or(std::nan("")), accuracy.value_or(std::nan(""))};
-  }
-
-  ReportedRun run_of(const Row& row) const {
-    ReportedRun run;
-    run.record.name = text(row, "cell");
-    run.sweep = name_;
-    run.variant = text(row, "variant");
-    run.phase = text(row, "phase");
-    run.status = text(row, "status");
-    run.reason = text(row, "reason");
-    run.seed = integer(row, "seed");
-    run.metric = metric_;
-    run.validation = score(row, "validation");
-    run.test = score(row, "test");
-    for (size_t i = 0; i < row.size(); ++i) {
-      const Column& column = cells_->columns[i];
-      if (column.name == column.heading || column.name != column_name(column.heading)) continue;
-      if (const auto* const whole = std::get_if<int64_t>(&row[i]))
-        run.options[column.heading] = *whole;
-      if (const auto* const real = std::get_if<double>(&row[i]))
-        run.options[column.heading] = *real;
-      if (const auto* const word = std::get_if<std::string>(&row[i]))
-        run.options[column.heading] = *word;
-    }
-    Summary summary;
-    summary.status = run.status;
-    summary.step = integer(row, "step");
-    summary.parameters = integer(row, "parameters");
-    summary.seconds = number(row, "seconds").value_or(0);
-    summary.peak_memory =
-        static_cast<int64_t>(number(row, "peak_memory_mib").value_or(0) * (1 << 20));
-    for (const Row& variant : variants_->rows)
-      if (const Cell* const label = find(*variants_, variant, "variant");
-          label && *label == Cell(run.variant))
-        if (const Cell* const state = find(*variants_, variant, "state_bytes"))
-          summary.state_bytes =
-              static_cast<int64_t>(longhand::train::number_in(*state).value_or(0));
-    run.record.summary = summary;
-    return run;
-  }
-
-  std::string name_, metric_;
-  const Table* cells_;
-  const Table* variants_;
-};
+/// A cell of a sweep as its results list it, for want of its directory.
+ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t r,
+                        const Table& variants) {
+  const auto text = [&](const char* name) { return text_at(cells, r, cells.find(name)); };
+  const auto number = [&](const std::string& name) { return value_at(cells, r, cells.find(name)); };
+  const auto known = [](double value) { return std::isnan(value) ? 0 : value; };
+  const auto integer = [&](const char* name) { return static_cast<int64_t>(known(number(name))); };
+  const auto score = [&](const std::string& split) -> std::optional<Score> {
+    const Score out{number(split + "_loss"), number(split + "_accuracy")};
+    return std::isnan(out.loss) && std::isnan(out.accuracy) ? std::nullopt : std::optional(out);
+  };
+  ReportedRun run{.sweep = sweep.name(),
+                  .variant = text("variant"),
+                  .phase = text("phase"),
+                  .status = text("status"),
+                  .reason = text("reason"),
+                  .seed = integer("seed"),
+                  .metric = metric_of(sweep.results),
+                  .test = score("test"),
+                  .validation = score("validation")};
+  run.record.name = text("cell");
+  for (size_t c = 0; c < cells.columns.size(); ++c)
+    if (is_key(cells.columns[c]))
+      std::visit(
+          [&](const auto& value) {
+            if constexpr (!std::is_same_v<decltype(value), const std::monostate&>)
+              run.options[cells.columns[c].heading] = value;
+          },
+          cells.rows[r][c]);
+  Summary& summary = run.record.summary.emplace();
+  summary.status = run.status;
+  summary.step = integer("step");
+  summary.parameters = integer("parameters");
+  summary.seconds = known(number("seconds"));
+  summary.peak_memory = static_cast<int64_t>(known(number("peak_memory_mib")) * (1 << 20));
+  for (size_t v = 0; v < variants.rows.size(); ++v)
+    if (const double bytes = value_at(variants, v, variants.find("state_bytes"));
+        !std::isnan(bytes) && text_at(variants, v, variants.find("variant")) == run.variant)
+      summary.state_bytes = static_cast<int64_t>(bytes);
+  return run;
+}
 
 /// Reads paths, each file and directory once however it is named.
 class Reader {
@@ -243,9 +201,7 @@ class Reader {
   void read(const fs::path& path) {
     check<ConfigError>(fs::exists(path), path.string(), " does not exist");
     if (!fs::is_directory(path)) {
-      if (read_file(path))
-        for (ReportedRun& run : CellsOf(inputs.results.back()).runs())
-          inputs.runs.push_back(std::move(run));
+      if (read_file(path)) list_cells(inputs.results.back());
       return;
     }
     if (read_folder(path)) return;
@@ -269,6 +225,14 @@ class Reader {
     inputs.results.push_back(
         {path.string(), results_of_json(data::read_text_file(path), path.string())});
     return true;
+  }
+
+  void list_cells(const ReportedResults& sweep) {
+    const Table *const cells = table_of(sweep.results, "cells"), *const variants = table_of(
+                                                                     sweep.results, "variants");
+    if (!cells || metric_of(sweep.results).empty()) return;
+    for (size_t r = 0; r < cells->rows.size(); ++r)
+      inputs.runs.push_back(listed_cell(sweep, *cells, r, *variants));
   }
 
   /// Reads the JSON files of a folder that hold results; whether there are any.

@@ -17,7 +17,7 @@ namespace longhand::train {
 
 /// A run, or the cell of a sweep, which may not have begun.
 struct ReportedRun {
-  RecordedRun record;                            // its name is the path
+  RecordedRun record{};                          // its name is the path
   std::map<std::string, OptionValue> options{};  // the effective configuration; a cell that has not
                                                  // begun: the values of its axes
   std::string sweep{};                           // of a cell: ReportedResults::name() of its sweep
