@@ -16,6 +16,7 @@
 
 using namespace longhand;
 using namespace longhand::train;
+using Json = nlohmann::json;
 
 namespace {
 
@@ -214,7 +215,6 @@ TEST_CASE("ablation: page, CSV, JSON and LaTeX show the same numbers") {
   const Results results =
       results_of({{0.50, 0.61, 0.70}, {0.65, 0.71, 0.82}, {0.55, 0.67, 0.79}}, {1000, 1120, 1008});
   const Table& table = results.table("variants");
-  using Json = nlohmann::json;
   const Json json = Json::parse(to_json(results))["tables"][0]["rows"];
   const auto csv = fields_of(to_csv(table), ",", "\r\n");
   const auto tabular = [](const std::string& latex) {

@@ -379,6 +379,7 @@ class Comparison {
          {"low", known(group.score.low), "95 % from"},
          {"high", known(group.score.high), "to"},
          {"seeds", group.score.count},
+         {"status", status_of(group)},
          common_.name != "score" ? RowField()
                                  : RowField("metric", metric_of(group).heading(), "score is"),
          options(runs_[group.runs[0]]),
@@ -390,8 +391,7 @@ class Comparison {
          {"parameters", positive(parameters)},
          {"state_bytes", positive(state), "state (bytes)"},
          {"steps", std::isnan(steps) ? Cell{} : Cell{int64_t{std::llround(steps)}}},
-         costs([&](auto of) { return mean(group, of); }),
-         {"status", status_of(group)}});
+         costs([&](auto of) { return mean(group, of); })});
   }
 
   void make_leaderboard() {
@@ -427,7 +427,7 @@ class Comparison {
               if (const std::string to = column_name(key);
                   to == table.columns[i].name || to == "data_" + table.columns[i].name)
                 row[board.column(to)] = from[i];
-          row.back() = table.title;  // with the split
+          row[board.column("status")] = table.title;  // with the split
           board.rows.push_back(std::move(row));
         }
         break;

@@ -22,7 +22,7 @@ struct Board {
   std::vector<size_t> task_of;                    // by variant
   std::vector<SeedScores> scores;                 // by variant
   /// One row per variant, best first; then the rows of heuristics, whose "seeds" are not available.
-  /// Columns: variant, the options that differ, seeds, score, low, high, loss, costs, status.
+  /// Columns: variant, score, low, high, seeds, status, the options that differ, loss, costs.
   Table leaderboard;
   Table runs;                                 // one row per run, by variant and seed
   Table matrix;                               // a row per task and variant; of one task, empty

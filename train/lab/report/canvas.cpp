@@ -53,7 +53,7 @@ std::string length(double value) {
 /// Several, with spaces between them.
 std::string lengths(const std::vector<double>& values) {
   std::string out;
-  for (const double each : values) out += (out.empty() ? "" : " ") + length(each);
+  for (const double each : values) out.append(out.empty() ? "" : " ").append(length(each));
   return out;
 }
 

@@ -70,16 +70,15 @@ std::vector<std::pair<std::string, Rows>> grouped(const Rows& rows,
   return out;
 }
 
-/// The indices of things with these colours, cut into parts of at most `hues` of which none has a colour twice, as
-/// far as that is possible.
-std::vector<Rows> cut_by_hue(const std::vector<int64_t>& of) {
+/// Cuts things into parts of at most `hues` of which none has a colour twice, as far as that is possible.
+std::vector<Rows> cut_by_hue(const Rows& all, const std::function<int64_t(size_t)>& hue_of) {
   std::map<int64_t, Rows> parts;
-  for (size_t i = 0; i < of.size(); ++i) parts[of[i] / hues].push_back(i);
+  for (const size_t each : all) parts[hue_of(each) / hues].push_back(each);
   std::vector<Rows> cut;
-  for (const auto& [part, all] : parts)
-    for (size_t i = 0; i < all.size(); ++i) {
+  for (const auto& [part, own] : parts)
+    for (size_t i = 0; i < own.size(); ++i) {
       if (i % hues == 0) cut.emplace_back();
-      cut.back().push_back(all[i]);
+      cut.back().push_back(own[i]);
     }
   return cut;
 }
@@ -274,9 +273,10 @@ class TableCharts {
       return;
     }
     std::map<std::string, int64_t> local;
-    std::vector<int64_t> colours;
-    for (const auto& [label, own] : series) colours.push_back(hue_of(own[0], label, local));
-    const std::vector<Rows> cut = cut_by_hue(colours);
+    Rows places(series.size());
+    std::iota(places.begin(), places.end(), size_t{0});
+    const std::vector<Rows> cut = cut_by_hue(
+        places, [&](size_t s) { return hue_of(series[s].second[0], series[s].first, local); });
     for (size_t i = 0; i < cut.size(); ++i) {
       Rows part;
       for (const size_t s : cut[i])
@@ -632,20 +632,15 @@ class LearningCurves {
       if (!board.variant_of[i] || run.record.metrics.empty()) continue;
       curves_[i] = {run.status == "running", curve_of(run, "train", width),
                     curve_of(run, "validation", width)};
-      any_ = true;
-      validated_ = validated_ || !curves_[i].validation.empty();
-      for (const Curve* curve : {&curves_[i].train, &curves_[i].validation})
-        timed_ = timed_ || std::ranges::any_of(*curve, [](const CurvePoint& each) {
-                   return std::isfinite(each.seconds);
-                 });
     }
   }
 
   std::vector<Figure> figures() const {
     std::vector<Figure> out;
-    if (!any_) return out;
     for (const auto& [suffix, variants] : panels_)
-      for (const bool loss : {false, true}) out.push_back(figure(variants, loss, suffix));
+      for (const bool loss : {false, true})
+        if (Figure drawn = figure(variants, loss, suffix); !drawn.plots.empty())
+          out.push_back(std::move(drawn));
     return out;
   }
 
@@ -657,15 +652,9 @@ class LearningCurves {
     for (const std::string& family : families) hues_.push_back(context.hue_of(family));
     for (size_t task = 0; task < board_.tasks.size(); ++task) {
       Rows own;
-      std::vector<int64_t> colours;
       for (size_t v = 0; v < board_.variants.size(); ++v)
-        if (board_.task_of[v] == task) {
-          own.push_back(v);
-          colours.push_back(hues_[v]);
-        }
-      std::vector<Rows> cut = cut_by_hue(colours);
-      for (Rows& part : cut)
-        for (size_t& v : part) v = own[v];
+        if (board_.task_of[v] == task) own.push_back(v);
+      const std::vector<Rows> cut = cut_by_hue(own, [&](size_t v) { return hues_[v]; });
       for (size_t i = 0; i < cut.size(); ++i) {
         std::string suffix = board_.tasks.size() > 1 ? ", " + board_.tasks[task] : std::string();
         if (cut.size() > 1) suffix += fmt::format(", {} of {}", i + 1, cut.size());
@@ -678,7 +667,6 @@ class LearningCurves {
     const std::string quantity = loss ? "loss" : "accuracy";
     Figure out{.title = capital(quantity) + " while training" + suffix, .chart = "Learning curves"};
     for (const auto& [validation, by_step, log, ignored] : std::span(views).first(views_)) {
-      if ((validation && !validated_) || (!by_step && !timed_)) continue;
       Plot each = plot(variants, {validation, by_step, log, loss});
       if (each.empty()) continue;
       out.views.push_back(fmt::format("{} {} {}", validation ? "validation" : "train",
@@ -743,32 +731,27 @@ class LearningCurves {
   Table numbers(const Rows& variants, bool loss, const std::string& title) const {
     constexpr size_t most = 8;
     Table table{.name = "curve", .title = title, .columns = {{"variant", ""}, {"split", ""}}};
-    std::vector<std::pair<std::vector<std::string>, std::map<int64_t, std::string>>> rows;
-    std::set<int64_t> steps;
+    std::vector<std::pair<const char*, Series>> curves;
+    std::set<double> steps;
     for (const bool validation : {true, false})
-      for (const Series& series : plot(variants, {validation, true, false, loss}).series) {
-        auto& [names, values] = rows.emplace_back();
-        names = {series.label, validation ? "validation" : "training"};
-        for (const PlotPoint& point : series.points) {
-          const auto step = static_cast<int64_t>(point.x);
-          steps.insert(step);
-          values[step] = fmt::format("{:.3g}", point.y);
-          if (point.low < point.high)
-            values[step] += fmt::format(" ({:.3g} to {:.3g})", point.low, point.high);
-        }
+      for (Series& series : plot(variants, {validation, true, false, loss}).series) {
+        for (const PlotPoint& point : series.points) steps.insert(point.x);
+        curves.emplace_back(validation ? "validation" : "training", std::move(series));
       }
-    const std::vector<int64_t> all(steps.begin(), steps.end());
+    for (const auto& [split, series] : curves) table.rows.push_back({series.label, split});
+    const std::vector<double> all(steps.begin(), steps.end());
     const size_t count = std::min(most, all.size());
-    std::vector<int64_t> kept;
-    for (size_t i = 1; i <= count; ++i)
-      kept.push_back(all[(i * all.size() + count - 1) / count - 1]);
-    for (const int64_t step : kept)
-      table.columns.push_back({fmt::format("step_{}", step), fmt::format("step {}", step)});
-    for (const auto& [names, values] : rows) {
-      auto& row = table.rows.emplace_back(std::vector<Cell>{names[0], names[1]});
-      for (const int64_t step : kept) {
-        const auto found = values.find(step);
-        row.push_back(found == values.end() ? Cell{} : Cell{found->second});
+    for (size_t i = 1; i <= count; ++i) {
+      const double step = all[(i * all.size() + count - 1) / count - 1];
+      table.columns.push_back({fmt::format("step_{:.0f}", step), fmt::format("step {:.0f}", step)});
+      for (size_t r = 0; r < curves.size(); ++r) {
+        const std::vector<PlotPoint>& points = curves[r].second.points;
+        const auto at = std::ranges::find(points, step, &PlotPoint::x);
+        Cell& cell = table.rows[r].emplace_back();
+        if (at == points.end()) continue;
+        cell = fmt::format("{:.3g}", at->y);
+        if (at->low < at->high)
+          cell = fmt::format("{:.3g} ({:.3g} to {:.3g})", at->y, at->low, at->high);
       }
     }
     return table;
@@ -780,7 +763,7 @@ class LearningCurves {
   std::vector<int64_t> hues_;                         // by variant
   std::vector<std::pair<std::string, Rows>> panels_;  // their titles' ends, and their variants
   size_t views_ = 1;                                  // of each panel
-  bool any_ = false, validated_ = false, timed_ = false, bands_ = true;
+  bool bands_ = true;
 };
 
 }  // namespace

@@ -72,6 +72,7 @@ Json json(const Table& table, size_t rows) {
     if (integers) out["columns"][i]["digits"] = 16;  // all that they have
   }
   if (!table.marked.empty()) out["marked"] = table.marked;
+  if (!table.best.empty()) out["best"] = table.best;
   return out;
 }
 
@@ -272,7 +273,8 @@ class Page {
            (several
                 ? "<p class=\"note\">Means over seeds of the runs that did not fail, with 95 % "
                   "intervals (Student’s t) of the mean. The dot is the mean, the line its "
-                  "interval. Click a heading to sort.</p>\n"
+                  "interval. Bold: the best of a task, and what seeds do not tell apart from it. "
+                  "Click a heading to sort.</p>\n"
                 : "<p class=\"note\">One seed of each: there are no intervals. Click a heading to "
                   "sort.</p>\n") +
            figures(figures_.leaderboard, index, rows) + "</section>\n";

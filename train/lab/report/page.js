@@ -13,11 +13,10 @@
   const finite = x => typeof x === 'number' && Number.isFinite(x);
   function format(value, digits = 4) {
     if (value === null || value === undefined) return '–';
-    if (typeof value !== 'number') return String(value);
-    if (!Number.isFinite(value)) return String(value);
-    const size = Math.abs(value);
-    if (Number.isInteger(value) && size < Math.max(1e9, 10 ** digits)) return value.toLocaleString('en').replace(/,/g, '\u202f');
-    if (size >= 10 ** digits && size < 1e7) return Math.round(value).toLocaleString('en').replace(/,/g, '\u202f');
+    if (!finite(value)) return String(value);
+    const size = Math.abs(value), all = 10 ** digits;
+    if (Number.isInteger(value) ? size < Math.max(1e9, all) : size >= all && size < 1e7)
+      return Math.round(value).toLocaleString('en').replace(/,/g, '\u202f');
     const short = Number(value.toPrecision(digits));
     return size >= 1e9 || size < 1e-4 ? short.toExponential() : String(short);
   }
@@ -58,10 +57,10 @@
       : element('details', {class: 'long'}, element('summary', {}, `${[...text].slice(0, 30).join('')}…`), text));
   }
   /// A table of columns {name, heading, digits, values}, which a click on a heading sorts. Cells [row, column]
-  /// in `marked` have an asterisk. `board`: all columns of the leaderboard, whose first one names variants.
-  function tableOf(title, columns, {marked = [], board} = {}) {
+  /// in `marked` have an asterisk, those in `best` are bold. `board`: all columns of the leaderboard, whose first one names variants.
+  function tableOf(title, columns, {marked = [], best = [], board} = {}) {
     const head = element('tr'), body = element('tbody');
-    const marks = new Set(marked.map(String));
+    const marks = new Set(marked.map(String)), bold = new Set(best.map(String));
     const numeric = columns.map(isNumeric);
     const count = columns.length ? columns[0].values.length : 0;
     const seeds = board && board.find(c => c.name === 'seeds').values;
@@ -70,7 +69,10 @@
     const rows = [...Array(count).keys()].map(r => {
       const cells = columns.map((c, i) => cellOf(c, r, numeric[i], i === 0));
       const row = element('tr', {}, ...cells);
-      cells.forEach((cell, i) => { if (marks.has(`${r},${i}`)) cell.append('*'); });
+      cells.forEach((cell, i) => {
+        if (marks.has(`${r},${i}`)) cell.append('*');
+        if (bold.has(`${r},${i}`)) cell.classList.add('best');
+      });
       if (!board) return row;
       const variant = data.variants.indexOf(columns[0].values[r]);
       if (seeds[r] === null) row.className = 'heuristic';
@@ -110,16 +112,15 @@
 
   const openForPrint = [];  // short tables of results, which paper shows
   /// A <details> that builds its table when it is opened.
-  function dataTable(summary, title, columns, {open, marked, print} = {}) {
+  function dataTable(summary, title, columns, {open, print, ...table} = {}) {
     const rows = columns.length ? columns[0].values.length : 0;
     const details = element('details', {class: 'data'}, element('summary', {}, `${summary} (${rows} rows)`));
     let built = false;
     const build = () => {
       if (built) return;
       built = true;
-      const table = tableOf(title, columns, {marked});
-      table.classList.add('tall');
-      details.append(table);
+      details.append(tableOf(title, columns, table));
+      details.lastChild.classList.add('tall');
     };
     details.addEventListener('toggle', build);
     if (open && rows <= 200) {
@@ -213,17 +214,6 @@
   // ---------------------------------------------------------------------------------------------
   // Views of learning curves: all of them change together.
 
-  function choice(legend, name, options, initial, onChange) {
-    const set = element('fieldset', {}, element('legend', {}, legend));
-    for (const [value, text] of options) {
-      const input = element('input', {type: 'radio', name, value});
-      input.checked = value === initial;
-      input.addEventListener('change', () => onChange(value));
-      set.append(element('label', {}, input, text));
-    }
-    return set;
-  }
-
   const views = document.getElementById('views');
   if (views) {
     const pictures = [...document.querySelectorAll('[data-view]')];
@@ -242,8 +232,12 @@
     const controls = element('div', {class: 'controls'});
     texts.forEach(([legend, names], i) => {
       const options = Object.entries(names).filter(([value]) => offered(i).has(value));
-      if (options.length > 1)
-        controls.append(choice(legend, legend.toLowerCase(), options, state[i], value => { state[i] = value; update(); }));
+      if (options.length < 2) return;
+      controls.append(element('fieldset', {}, element('legend', {}, legend), ...options.map(([value, text]) => {
+        const input = element('input', {type: 'radio', name: legend, value, checked: value === state[i]});
+        input.addEventListener('change', () => { state[i] = value; update(); });
+        return element('label', {}, input, text);
+      })));
     });
     views.append(controls);
   }
@@ -252,14 +246,15 @@
 
   // Of the runs; without columns that have no value, or that repeat the first.
   for (const place of document.querySelectorAll('[data-whole]')) {
-    const {name, title, columns} = data.tables[place.dataset.whole];
+    const {name, title, columns, best = []} = data.tables[place.dataset.whole];
     const shown = columns.filter((c, i) => c.values.some((v, r) => v !== null && (i === 0 || v !== columns[0].values[r])));
-    place.append(tableOf(title, shown, {board: name === 'leaderboard' ? columns : undefined}));
+    place.append(tableOf(title, shown, {board: name === 'leaderboard' ? columns : undefined,
+                                        best: best.map(([r, c]) => [r, shown.indexOf(columns[c])])}));
   }
   for (const place of document.querySelectorAll('[data-table]')) {
     const table = data.tables[place.dataset.table];
     place.append(dataTable(`Table: ${table.title}`, table.title, table.columns,
-                           {open: 'open' in place.dataset, marked: table.marked, print: true}));
+                           {...table, open: 'open' in place.dataset, print: true}));
   }
 
   /// A link to a chart opens what it is in.
