@@ -30,9 +30,6 @@ const std::set<std::string> incidental = {
     "train.eval_batches",   "train.keep_every", "train.checkpoint_every", "train.recompute",
     "train.eval_batch_size"};
 
-/// Statuses of runs whose numbers do not count.
-const std::set<std::string> failures = {"diverged", "crashed", "failed", "out of memory",
-                                        "out_of_memory"};
 const std::set<std::string> ended = {"finished", "early", "trained"};
 
 /// "k" of "attention.k".
@@ -318,7 +315,7 @@ class Comparison {
   }
 
   std::optional<double> score_of(const Group& group, const ReportedRun& run) const {
-    if (!scored(group, run) || failures.contains(run.status)) return std::nullopt;
+    if (!scored(group, run) || run.has_failed()) return std::nullopt;
     const double value = value_of(metric_of(group), *scored(group, run));
     return std::isfinite(value) ? std::optional(value) : std::nullopt;
   }
@@ -329,7 +326,7 @@ class Comparison {
     double sum = 0;
     int64_t count = 0;
     for (const size_t run : group.runs) {
-      const double value = failures.contains(runs_[run].status) ? nan : value_of(runs_[run]);
+      const double value = runs_[run].has_failed() ? nan : value_of(runs_[run]);
       if (!std::isfinite(value)) continue;
       sum += value;
       ++count;

@@ -679,11 +679,6 @@ class LearningCurves {
     return out;
   }
 
-  static bool failed(const ReportedRun& run) {
-    return run.status != "finished" && run.status != "early" && run.status != "trained" &&
-           run.status != "running" && run.status != "stopped";
-  }
-
   Plot plot(const Rows& variants, const View& view) const {
     Plot out{.title = "",
              .x = view.by_step ? "step" : "seconds of training and evaluation",
@@ -700,7 +695,7 @@ class LearningCurves {
       std::vector<const RunCurves*> sound;
       for (size_t i = 0; i < inputs_.runs.size(); ++i) {
         if (board_.variant_of[i] != v || inputs_.runs[i].record.metrics.empty()) continue;
-        if (!failed(inputs_.runs[i])) {
+        if (!inputs_.runs[i].has_failed()) {
           sound.push_back(&curves_[i]);
           continue;
         }

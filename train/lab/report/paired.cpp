@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/headline.h"
 #include "longhand/train/results/rows.h"
 
@@ -19,25 +20,18 @@ namespace fs = std::filesystem;
 
 bool is_sweep(const Results& results) { return results.kind == "ablate"; }
 
-/// "accuracy" or "loss"
-std::string metric_of(const ReportedResults& sweep) {
-  check<ConfigError>(is_sweep(sweep.results), sweep.path, ": results of ", sweep.results.kind,
-                     "; expected those of a sweep, written by ablate");
-  return sweep.results.table("variants").find("accuracy") ? "accuracy" : "loss";
-}
-
 using Scores = std::map<std::string, SeedScores>;  // by variant
 
 /// Those of the finished cells; `order`: the variants as they stand in the table.
 Scores scores_of(const Results& sweep, const std::string& metric, std::vector<std::string>& order) {
   const Table& cells = sweep.table("cells");
   Scores out;
-  for (const auto& row : cells.rows) {
-    const auto score = number_in(row[cells.column("test_" + metric)]);
-    if (to_text(row[cells.column("phase")]) != "final" || !score) continue;
-    const std::string variant = to_text(row[cells.column("variant")]);
+  for (size_t r = 0; r < cells.rows.size(); ++r) {
+    const double score = value_at(cells, r, cells.column("test_" + metric));
+    if (text_at(cells, r, cells.column("phase")) != "final" || std::isnan(score)) continue;
+    const std::string variant = text_at(cells, r, cells.column("variant"));
     if (!out.contains(variant)) order.push_back(variant);
-    out[variant][std::get<int64_t>(row[cells.column("seed")])] = *score;
+    out[variant][std::get<int64_t>(cells.rows[r][cells.column("seed")])] = score;
   }
   return out;
 }
@@ -65,7 +59,10 @@ const ReportedResults& results_of_sweep(const ReportInputs& inputs, const fs::pa
 }
 
 Results paired_results(const ReportedResults& sweep, const ReportedResults& baseline) {
-  const std::string metric = metric_of(sweep), other_metric = metric_of(baseline);
+  const std::string metric = sweep.metric(), other_metric = baseline.metric();
+  for (const ReportedResults* each : {&sweep, &baseline})
+    check<ConfigError>(!each->metric().empty(), each->path, ": results of ", each->results.kind,
+                       "; expected those of a sweep, written by ablate");
   check<ConfigError>(metric == other_metric, sweep.name(), " has the metric ", metric, ", and ",
                      baseline.name(), " ", other_metric, "; expected sweeps with the same one");
   std::vector<std::string> order, ignored;

@@ -114,44 +114,35 @@ Axis x_axis(const Plot& plot) {
 /// else. A few series that are far outside of what the others do, such as those of runs that diverged, leave it
 /// and do not flatten the others.
 Axis y_axis(const Plot& plot, std::vector<std::string>& facts) {
-  struct Ends {
-    const Series* series;
-    double first, min, max;
-  };
-  std::vector<Ends> ends;
-  std::vector<double> widths;
+  std::vector<const Series*> drawn;
+  std::vector<double> firsts, lowest, highest, widths;
   for (const Series& series : plot.series) {
-    Ends own{&series, std::nan(""), std::numeric_limits<double>::infinity(), 0};
-    own.max = -own.min;
+    std::vector<double> values;
     for (const PlotPoint& point : series.points) {
       if (!std::isfinite(point.y)) continue;
-      if (std::isnan(own.first)) own.first = point.y;
-      own.min = std::min(own.min, point.y);
-      own.max = std::max(own.max, point.y);
+      values.push_back(point.y);
       if (const double width = point.high - point.low; std::isfinite(width))
         widths.push_back(width);
     }
-    if (!std::isnan(own.first)) ends.push_back(own);
+    if (values.empty()) continue;
+    drawn.push_back(&series);
+    firsts.push_back(values[0]);
+    lowest.push_back(std::ranges::min(values));
+    highest.push_back(std::ranges::max(values));
   }
   Axis out{.log = plot.log_y};
-  if (ends.empty()) return out;
-  const auto each = [&](auto member) {
-    std::vector<double> values;
-    for (const Ends& own : ends) values.push_back(own.*member);
-    return values;
-  };
-  double max = std::ranges::max(each(&Ends::max)), min = std::ranges::min(each(&Ends::min));
+  if (drawn.empty()) return out;
+  double max = std::ranges::max(highest), min = std::ranges::min(lowest);
   // A loss begins near its largest value; others are at most a few times the middle of all.
-  const double usual = plot.falls
-                           ? 1.25 * std::max(median(each(&Ends::first)), median(each(&Ends::max)))
-                           : 6 * median(each(&Ends::max));
+  const double usual =
+      plot.falls ? 1.25 * std::max(median(firsts), median(highest)) : 6 * median(highest);
   if ((plot.falls || (!plot.log_y && plot.kind == Plot::Kind::lines)) && usual > 0 &&
       max > 1.6 * usual) {
     max = usual;
-    for (const Ends& own : ends)
-      if (own.max > usual)
+    for (size_t i = 0; i < drawn.size(); ++i)
+      if (highest[i] > usual)
         facts.push_back(
-            fmt::format("{} leaves the chart (up to {:.3g}).", own.series->label, own.max));
+            fmt::format("{} leaves the chart (up to {:.3g}).", drawn[i]->label, highest[i]));
   }
   const double room = max > min ? max - min : std::max(std::abs(max), 1e-12);
   const double reach = plot.unit_y ? 1 : std::max(room, widths.empty() ? 0 : 1.5 * median(widths));

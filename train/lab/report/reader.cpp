@@ -145,14 +145,6 @@ const Table* table_of(const Results& results, const char* name) {
   return results.kind == "ablate" && found != results.tables.end() ? &*found : nullptr;
 }
 
-/// What a sweep compares by; empty for other results.
-std::string metric_of(const Results& results) {
-  const Table* const variants = table_of(results, "variants");
-  for (const char* const name : {"accuracy", "loss"})
-    if (variants && variants->find(name)) return name;
-  return "";
-}
-
 /// A cell of a sweep as its results list it, for want of its directory.
 ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t r,
                         const Table& variants) {
@@ -170,7 +162,7 @@ ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t
                   .status = text("status"),
                   .reason = text("reason"),
                   .seed = integer("seed"),
-                  .metric = metric_of(sweep.results),
+                  .metric = sweep.metric(),
                   .test = score("test"),
                   .validation = score("validation")};
   run.record.name = text("cell");
@@ -230,7 +222,7 @@ class Reader {
   void list_cells(const ReportedResults& sweep) {
     const Table *const cells = table_of(sweep.results, "cells"), *const variants = table_of(
                                                                      sweep.results, "variants");
-    if (!cells || metric_of(sweep.results).empty()) return;
+    if (!cells || sweep.metric().empty()) return;
     for (size_t r = 0; r < cells->rows.size(); ++r)
       inputs.runs.push_back(listed_cell(sweep, *cells, r, *variants));
   }
@@ -261,7 +253,7 @@ class Reader {
           inputs.runs.push_back(read_cell_of(manifest, cell));
       if (fs::exists(path / "results.json") && read_file(path / "results.json"))
         for (ReportedRun& run : std::span(inputs.runs).subspan(first))
-          run.metric = metric_of(inputs.results.back().results);
+          run.metric = inputs.results.back().metric();
       for (ReportedRun& run : std::span(inputs.runs).subspan(first))
         run.sweep = (path / "results.json").parent_path().string();
       return true;
@@ -281,11 +273,24 @@ std::string ReportedResults::name() const {
   return file.filename() == "results.json" ? file.parent_path().string() : path;
 }
 
+std::string ReportedResults::metric() const {
+  const Table* const variants = table_of(results, "variants");
+  for (const char* const each : {"accuracy", "loss"})
+    if (variants && variants->find(each)) return each;
+  return "";
+}
+
 std::string ReportedRun::option(const std::string& name) const {
   const auto found = options.find(name);
   if (found == options.end()) return "";
   if (const auto* const text = std::get_if<std::string>(&found->second)) return *text;
   return to_string(found->second);
+}
+
+bool ReportedRun::has_failed() const {
+  static const std::set<std::string> failures = {"diverged",      "crashed",       "failed",
+                                                 "out of memory", "out_of_memory", "damaged"};
+  return failures.contains(status);
 }
 
 ReportInputs read_inputs(const std::vector<fs::path>& paths) {

@@ -34,6 +34,8 @@ struct ReportedRun {
 
   /// An option as text without quotes; empty if it was not given.
   std::string option(const std::string& name) const;
+  /// Whether its numbers do not count.
+  bool has_failed() const;
 };
 
 struct ReportedResults {
@@ -42,6 +44,8 @@ struct ReportedResults {
 
   /// The directory of a sweep, or the path of another file.
   std::string name() const;
+  /// What a sweep compares by, "accuracy" or "loss"; empty for other results.
+  std::string metric() const;
 };
 
 struct ReportInputs {
