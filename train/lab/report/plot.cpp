@@ -227,20 +227,9 @@ class Drawing {
       : plot_(plot), canvas_(canvas), facts_(facts), font_(canvas.format.font_size) {}
 
   std::string file() {
-    switch (plot_.kind) {
-      case Plot::Kind::lines:
-        lines();
-        break;
-      case Plot::Kind::bars:
-        bars();
-        break;
-      case Plot::Kind::heat:
-        heat();
-        break;
-      case Plot::Kind::timeline:
-        timeline();
-        break;
-    }
+    constexpr void (Drawing::*kinds[])() = {&Drawing::lines, &Drawing::bars, &Drawing::heat,
+                                            &Drawing::timeline};  // in the order of Plot::Kind
+    (this->*kinds[static_cast<size_t>(plot_.kind)])();
     return canvas_.finish(bottom_);
   }
 
@@ -311,6 +300,12 @@ class Drawing {
     canvas_.lines(all, pen, closed);
   }
 
+  double widest(const std::vector<std::string>& lines) const {
+    double out = 0;
+    for (const std::string& line : lines) out = std::max(out, room_for(canvas_, line));
+    return out;
+  }
+
   /// Lines of keys, each with its text, as far as one fits beside the other.
   void legend() {
     std::vector<size_t> shown;
@@ -322,8 +317,7 @@ class Drawing {
     for (const size_t s : shown) {
       const Series& series = plot_.series[s];
       const std::vector<std::string> lines = broken(canvas_, series.label, width() - sign - 4);
-      double wide = 0;
-      for (const std::string& line : lines) wide = std::max(wide, room_for(canvas_, line));
+      const double wide = widest(lines);
       if (x > 0 && x + sign + wide > width()) {
         x = 0;
         y += line_height;
@@ -472,13 +466,12 @@ class Drawing {
   /// Names beside rows: their width, and the lines of each.
   double names(const std::vector<std::string>& all, std::vector<std::vector<std::string>>& lines,
                double most) const {
-    double widest = 0;
+    double wide = 0;
     for (const std::string& name : all) {
       lines.push_back(broken(canvas_, name, most));
-      for (const std::string& line : lines.back())
-        widest = std::max(widest, room_for(canvas_, line));
+      wide = std::max(wide, widest(lines.back()));
     }
-    return widest + 0.6 * font_;
+    return wide + 0.6 * font_;
   }
   void write_name(const std::vector<std::string>& lines, double right, double middle) {
     for (size_t i = 0; i < lines.size(); ++i)
