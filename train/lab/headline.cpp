@@ -22,7 +22,7 @@ double mean_of_scores(const Contender& contender) {
 }
 
 std::string interval(const Metric& metric, const Contender& contender) {
-  const Estimate score = mean_of(contender.scores, metric.is_accuracy());
+  const Estimate score = mean_of(contender.scores, metric.is_accuracy(), contender.examples);
   if (score.count < 2) return " (1 seed)";
   if (std::isnan(score.low))
     return fmt::format(" ({})", without_interval(values_of(contender.scores)));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <set>
 #include <string>
@@ -29,7 +30,8 @@ constexpr double significance = 0.05;
 struct Contender {
   std::string name;
   SeedScores scores;
-  size_t row = 0;  // of it in a table
+  size_t row = 0;        // of it in a table
+  int64_t examples = 0;  // see mean_of()
 };
 
 /// What is said of a task: the best variant, or those that the seeds do not tell apart.

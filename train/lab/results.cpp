@@ -179,16 +179,8 @@ std::string solved_text(const Sweep& sweep, const Row& row) {
                               found->count);
 }
 
-/// The mean over seeds, of accuracies with accuracy_of_seeds(). Its interval includes that the examples of the
-/// test split, which all seeds share, are a sample: the variance of one is at most m (1 - m), m the mean.
 Estimate metric_estimate(const Sweep& sweep, const Row& row) {
-  Estimate out = mean_of(row.test, sweep.metric == "accuracy");
-  if (sweep.metric != "accuracy" || row.examples == 0 || std::isnan(out.low)) return out;
-  const double sampled =
-      1.96 * std::sqrt(out.mean * (1 - out.mean) / static_cast<double>(row.examples));
-  out.low = std::max(0.0, out.mean - std::hypot(out.mean - out.low, sampled));
-  out.high = std::min(1.0, out.mean + std::hypot(out.high - out.mean, sampled));
-  return out;
+  return mean_of(row.test, sweep.metric == "accuracy", row.examples);
 }
 
 /// Whether the scores of finished cells are of the validation split, for want of a test split.
@@ -213,7 +205,7 @@ Headline headline_of(const Sweep& sweep, const CellStates& states, const std::ve
   for (size_t i = 0; i < rows.size(); ++i) {
     auto found = std::ranges::find(tasks, names.task[i], &TaskScores::name);
     if (found == tasks.end()) found = tasks.insert(found, {names.task[i], metric});
-    found->contenders.push_back({names.variant[i], rows[i].test, i});
+    found->contenders.push_back({names.variant[i], rows[i].test, i, rows[i].examples});
   }
   return headline(tasks);
 }
@@ -381,6 +373,9 @@ Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states
          {"validation_accuracy", from(state.validation, &Score::accuracy), "validation accuracy"},
          {"test_loss", from(state.test, &Score::loss), "test loss"},
          {"test_accuracy", from(state.test, &Score::accuracy), "test accuracy"},
+         {"test_examples",
+          state.test && state.test->examples > 0 ? Cell{state.test->examples} : Cell{},
+          "test examples"},
          {"parameters", from(summary, &Summary::parameters)},
          // What follows depends on the machine and on interruptions.
          {"attempts", record.attempts},

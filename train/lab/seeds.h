@@ -1,6 +1,8 @@
 // The scores of a variant by seed, and what they say about it.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -17,9 +19,17 @@ inline std::vector<double> values_of(const SeedScores& scores) {
   return out;
 }
 
-/// The mean over seeds, of accuracies with accuracy_of_seeds().
-inline Estimate mean_of(const SeedScores& scores, bool accuracy) {
-  return accuracy ? accuracy_of_seeds(values_of(scores)) : estimate(values_of(scores));
+/// The mean over seeds, of accuracies with accuracy_of_seeds(). With the number of test examples, which all seeds
+/// share, the interval of an accuracy m includes that these are a sample: the variance of one is at most m (1 - m).
+inline Estimate mean_of(const SeedScores& scores, bool accuracy, int64_t examples = 0) {
+  if (!accuracy) return estimate(values_of(scores));
+  Estimate out = accuracy_of_seeds(values_of(scores));
+  if (examples == 0 || std::isnan(out.low)) return out;
+  const double sampled =
+      1.96 * std::sqrt(out.mean * (1 - out.mean) / static_cast<double>(examples));
+  out.low = std::max(0.0, out.mean - std::hypot(out.mean - out.low, sampled));
+  out.high = std::min(1.0, out.mean + std::hypot(out.high - out.mean, sampled));
+  return out;
 }
 
 /// The test of a against b, over the seeds that both have.

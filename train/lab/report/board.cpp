@@ -30,7 +30,7 @@ const std::set<std::string> incidental = {
     "train.eval_batches",   "train.keep_every", "train.checkpoint_every", "train.recompute",
     "train.eval_batch_size"};
 
-const std::set<std::string> ended = {"finished", "early", "trained"};
+const std::set<std::string> ended = {"finished", "early", "trained", "halved"};
 
 /// "k" of "attention.k".
 std::string short_name(const std::string& key) { return key.substr(key.find('.') + 1); }
@@ -56,6 +56,7 @@ struct Group {
   std::string name{};  // the same at each task
   std::vector<size_t> runs{};
   SeedScores scores{};
+  int64_t examples = 0;  // see mean_of()
   Estimate score{nan, nan, nan, 0};
   size_t task = 0;
 };
@@ -283,9 +284,12 @@ class Comparison {
     }
     for (Group& group : groups_) {
       for (const size_t run : group.runs)
-        if (const auto value = score_of(group, runs_[run])) group.scores[runs_[run].seed] = *value;
+        if (const auto value = score_of(group, runs_[run])) {
+          group.scores[runs_[run].seed] = *value;
+          group.examples = scored(group, runs_[run])->examples;
+        }
       if (!group.scores.empty())
-        group.score = mean_of(group.scores, metric_of(group).is_accuracy());
+        group.score = mean_of(group.scores, metric_of(group).is_accuracy(), group.examples);
     }
     std::stable_sort(groups_.begin(), groups_.end(), [&](const Group& a, const Group& b) {
       if (a.task != b.task) return a.task < b.task;
@@ -562,7 +566,8 @@ class Comparison {
 
   void summarise() {
     for (size_t g = 0; g < groups_.size(); ++g)
-      tasks_[groups_[g].task].contenders.push_back({groups_[g].name, groups_[g].scores, g});
+      tasks_[groups_[g].task].contenders.push_back(
+          {groups_[g].name, groups_[g].scores, g, groups_[g].examples});
     const Headline said = headline(tasks_);
     board_.summary = said.sentences;
     Table& table = board_.leaderboard;

@@ -43,6 +43,9 @@ double number_of(const Json& object, const char* key) {
   return found == object.end() ? std::nan("") : number_in(*found).value_or(std::nan(""));
 }
 
+/// A whole number; 0 for what is none.
+int64_t whole(double value) { return std::abs(value) < 1e18 ? static_cast<int64_t>(value) : 0; }
+
 bool is_run(const fs::path& path) {
   for (const char* const name : {"metrics.jsonl", "config.toml", "summary.json"})
     if (fs::exists(path / name)) return true;
@@ -114,8 +117,10 @@ ReportedRun read_reported_run(const fs::path& path) {
   if (const fs::path test = path / "test.json"; fs::exists(test)) {
     const Json object = read_object(test);
     // A sweep evaluates data without a test split on the validation split.
-    if (object.value("split", Json()) != "validation")
-      run.test = Score{number_of(object, "loss"), number_of(object, "accuracy")};
+    const bool validated = object.value("split", Json()) == "validation";
+    (validated ? run.validation : run.test) =
+        Score{number_of(object, "loss"), number_of(object, "accuracy"),
+              whole(number_of(object, "examples"))};
   }
   add_checkpoint(path, run);
   if (!fs::exists(path / "cell.json")) return run;
@@ -150,10 +155,10 @@ ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t
                         const Table& variants) {
   const auto text = [&](const char* name) { return text_at(cells, r, cells.find(name)); };
   const auto number = [&](const std::string& name) { return value_at(cells, r, cells.find(name)); };
-  const auto known = [](double value) { return std::isnan(value) ? 0 : value; };
-  const auto integer = [&](const char* name) { return static_cast<int64_t>(known(number(name))); };
+  const auto integer = [&](const std::string& name) { return whole(number(name)); };
   const auto score = [&](const std::string& split) -> std::optional<Score> {
-    const Score out{number(split + "_loss"), number(split + "_accuracy")};
+    const Score out{number(split + "_loss"), number(split + "_accuracy"),
+                    integer(split + "_examples")};
     return std::isnan(out.loss) && std::isnan(out.accuracy) ? std::nullopt : std::optional(out);
   };
   ReportedRun run{.sweep = sweep.name(),
@@ -178,12 +183,12 @@ ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t
   summary.status = run.status;
   summary.step = integer("step");
   summary.parameters = integer("parameters");
-  summary.seconds = known(number("seconds"));
-  summary.peak_memory = static_cast<int64_t>(known(number("peak_memory_mib")) * (1 << 20));
+  if (const double seconds = number("seconds"); !std::isnan(seconds)) summary.seconds = seconds;
+  summary.peak_memory = whole(number("peak_memory_mib") * (1 << 20));
   for (size_t v = 0; v < variants.rows.size(); ++v)
     if (const double bytes = value_at(variants, v, variants.find("state_bytes"));
         !std::isnan(bytes) && text_at(variants, v, variants.find("variant")) == run.variant)
-      summary.state_bytes = static_cast<int64_t>(bytes);
+      summary.state_bytes = whole(bytes);
   return run;
 }
 
