@@ -272,7 +272,8 @@ class Page {
     return out +
            (several
                 ? "<p class=\"note\">Means over seeds of the runs that did not fail, with 95 % "
-                  "intervals (Student’s t) of the mean. The dot is the mean, the line its "
+                  "intervals (Student’s t; of an accuracy also for the choice of the test "
+                  "examples, where their number is known). The dot is the mean, the line its "
                   "interval. Bold: the best of a task, and what seeds do not tell apart from it. "
                   "Click a heading to sort.</p>\n"
                 : "<p class=\"note\">One seed of each: there are no intervals. Click a heading to "
