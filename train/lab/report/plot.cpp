@@ -227,9 +227,11 @@ class Drawing {
       : plot_(plot), canvas_(canvas), facts_(facts), font_(canvas.format.font_size) {}
 
   std::string file() {
-    constexpr void (Drawing::*kinds[])() = {&Drawing::lines, &Drawing::bars, &Drawing::heat,
-                                            &Drawing::timeline};  // in the order of Plot::Kind
-    (this->*kinds[static_cast<size_t>(plot_.kind)])();
+    using Kind = Plot::Kind;
+    if (plot_.kind == Kind::lines) lines();
+    if (plot_.kind == Kind::bars) bars();
+    if (plot_.kind == Kind::heat) heat();
+    if (plot_.kind == Kind::timeline) timeline();
     return canvas_.finish(bottom_);
   }
 
