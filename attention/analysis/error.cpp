@@ -165,17 +165,6 @@ VariantError summary_of(const Samples& s, VariantError facts) {
   return facts;
 }
 
-std::unique_ptr<Variant> made(const Candidate& candidate, const HeadInputs& in, bool causal,
-                              uint64_t seed) {
-  Config config;
-  config.head_dim = in.dim();
-  config.max_length = in.length();
-  config.causal = causal;
-  for (const auto& [key, value] : candidate.options) config.options.set(key, value);
-  config.options.check_known(names_of(spec(candidate.variant).options));
-  return make(candidate.variant, nn::root(DType::f64, seed), config);
-}
-
 Tensor matrix(const Tensor& x) { return x.select(2, 0).select(0, 0).contiguous(); }
 
 // softmax(x yᵀ / sqrt(D)) of rows.
@@ -185,6 +174,17 @@ Tensor row_weights(const Tensor& x, const Tensor& y) {
 }
 
 }  // namespace
+
+std::unique_ptr<Variant> make_candidate(const Candidate& candidate, const HeadInputs& in,
+                                        bool causal, uint64_t seed) {
+  Config config;
+  config.head_dim = in.dim();
+  config.max_length = in.length();
+  config.causal = causal;
+  for (const auto& [key, value] : candidate.options) config.options.set(key, value);
+  config.options.check_known(names_of(spec(candidate.variant).options));
+  return make(candidate.variant, nn::root(DType::f64, seed), config);
+}
 
 std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
                                  const std::vector<Candidate>& candidates,
@@ -212,7 +212,7 @@ std::vector<VariantError> errors(const std::vector<HeadInputs>& inputs,
       VariantError& fact = facts[c + 1];
       for (int64_t d = 0; d < options.draws && (d == 0 || fact.draws > 1); ++d) {
         const uint64_t seed = Generator(options.seed).fork(i).bits(static_cast<uint64_t>(d));
-        const auto variant = made(candidates[c], in, options.causal, seed);
+        const auto variant = make_candidate(candidates[c], in, options.causal, seed);
         // The initial values of parameters are random too.
         const bool random = variant->capabilities().random || !variant->named_parameters().empty();
         fact.draws = random ? options.draws : 1;

@@ -19,6 +19,10 @@ struct Candidate {
   int64_t size = 0;  // of features, landmarks or slots, for tables; 0: it has none
 };
 
+/// Constructs it in f64 for such inputs. Throws ConfigError for options that it does not have.
+std::unique_ptr<Variant> make_candidate(const Candidate& candidate, const HeadInputs& in,
+                                        bool causal, uint64_t seed);
+
 /// Reports progress: `done` of `all` parts.
 using OnProgress = std::function<void(int64_t done, int64_t all)>;
 

@@ -44,18 +44,23 @@ struct KernelOptions : SourceOptions {
 void check_kernel(const KernelOptions& options);
 Results kernel(const KernelOptions& options, const LoadedRun* run, const OnProgress& on_progress);
 
-/// The weights of a model on one input, by layer and head.
+/// The weights of a model on one input, by layer and head, or those of variants on a random one.
 struct AttentionOptions {
   int64_t index = 0;   // the sequence
-  int64_t length = 0;  // its first tokens; 0: all
+  int64_t length = 0;  // its first tokens; 0: all, of a random one 48
   int64_t size = 64;   // longer maps are averaged to so many queries and keys
   std::string split = "test";
+  std::vector<std::string> attention{};        // of a random input: variants with options
+  attention::analysis::RandomInputs inputs{};  // its norm, width and correlation
+  bool causal = false;
+  uint64_t seed = 0;
 };
 struct AttentionMaps {
   Results results;
   std::string drawn;  // the maps in five shades
 };
-AttentionMaps attention(const AttentionOptions& options, const LoadedRun& run,
+/// `run`: null for a random input. Throws ConfigError for a variant whose result is not linear in the values.
+AttentionMaps attention(const AttentionOptions& options, const LoadedRun* run,
                         const OnProgress& on_progress);
 
 /// What a task can be answered with without reading it whole; `model` answers, too, unless it is null.

@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <utility>
 
 #include "longhand/attention/analysis/weights.h"
 #include "longhand/train/analyse/analyse.h"
+#include "longhand/train/analyse/source.h"
 #include "longhand/train/results/rows.h"
 
 namespace longhand::train::analyse {
@@ -31,16 +33,56 @@ std::string shaded(const Tensor& map) {
   return out;
 }
 
+/// The weights of one head.
+struct Mapped {
+  std::string variant;
+  Tensor map;
+  int64_t layer = -1, head = 0;  // of a run
+};
+
+std::vector<Mapped> maps_of_run(const AttentionOptions& a, const LoadedRun& run, int64_t length,
+                                const OnProgress& on_progress) {
+  const data::Batch batch = run.dataset->collate({{a.index}});
+  longhand::attention::Transformer& model = run.model();
+  std::vector<Mapped> out;
+  const auto layers = analysis::probe(model, batch.tokens.slice(1, 0, length).contiguous(), {});
+  for (const analysis::LayerInputs& layer : layers) {
+    on_progress(layer.layer, static_cast<int64_t>(layers.size()), "");
+    const Tensor all = analysis::weights(model.kernel(layer.layer), layer.in).select(0, 0);
+    for (int64_t h = 0; h < all.size(0); ++h)
+      out.push_back({layer.variant, all.select(0, h), layer.layer, h});
+  }
+  return out;
+}
+
+std::vector<Mapped> maps_of_variants(const AttentionOptions& a, int64_t length) {
+  analysis::RandomInputs inputs = a.inputs;
+  inputs.length = length;
+  const analysis::HeadInputs in = analysis::random_head(inputs, Generator(a.seed));
+  std::vector<Mapped> out;
+  for (const std::string& text : a.attention) {
+    const auto variant = analysis::make_candidate(candidate_of(text), in, a.causal, a.seed);
+    longhand::attention::Inputs given{Variable(in.q), Variable(in.k), Variable(in.v)};
+    if (variant->capabilities().uses_x)
+      given.x = Variable(in.q.reshape({1, in.length(), in.dim()}));
+    out.push_back({text, analysis::weights(*variant, given).select(0, 0).select(0, 0)});
+  }
+  return out;
+}
+
 }  // namespace
 
-AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
+AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
                         const OnProgress& on_progress) {
-  check<ConfigError>(a.index < run.dataset->size(), "--index ", a.index, ": the split has ",
-                     run.dataset->size(), " sequences");
-  const data::Batch batch = run.dataset->collate({{a.index}});
-  int64_t length = run.dataset->length(a.index);
-  if (a.length > 0) length = std::min(length, a.length);
-  longhand::attention::Transformer& model = run.model();
+  int64_t length = a.length > 0 ? a.length : 48;
+  if (run) {
+    check<ConfigError>(a.index < run->dataset->size(), "--index ", a.index, ": the split has ",
+                       run->dataset->size(), " sequences");
+    const int64_t all = run->dataset->length(a.index);
+    length = a.length > 0 ? std::min(all, a.length) : all;
+  }
+  const std::vector<Mapped> found =
+      run ? maps_of_run(a, *run, length, on_progress) : maps_of_variants(a, length);
   Table shapes{
       "shapes",
       "Properties of the maps, means over queries",
@@ -49,53 +91,59 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun& run,
       "itself and that of the first token. distance: in tokens, weighted. negative: the "
       "fraction of weights below 0, which only some approximations have.",
       {}};
-  Table maps{"maps",
-             "Attention weights by layer, head, query and key",
-             fmt::format("Of sequence {} of the {} split, {} tokens. Long ones are averaged over "
-                         "blocks, to at most {} queries and keys.",
-                         a.index, a.split, length, a.size),
-             {{"layer", ""}, {"head", ""}, {"query", ""}, {"key", ""}, {"weight", "", 4}}};
+  Table maps{
+      "maps",
+      run ? "Attention weights by layer, head, query and key"
+          : "Attention weights by variant, query and key",
+      run ? fmt::format("Of sequence {} of the {} split, {} tokens.", a.index, a.split, length)
+          : fmt::format("Of {} random tokens.", length),
+      {}};
+  maps.note +=
+      fmt::format(" Long ones are averaged over blocks, to at most {} queries and keys.", a.size);
+  std::string drawn, summary;
+  double sharpest = -1;
+  for (const Mapped& each : found) {
+    const RowField place = run ? RowField{{{"layer", ""}, {"head", ""}}, {each.layer, each.head}}
+                               : RowField{"variant", each.variant};
+    const std::string name =
+        run ? fmt::format("layer {}, head {}", each.layer, each.head) : each.variant;
+    const analysis::MapShape s = analysis::map_shape(each.map);
+    add_row(shapes, {},
+            {place,
+             run ? RowField{"variant", each.variant} : RowField{},
+             {"entropy", s.entropy, "entropy", 3},
+             {"effective_keys", s.effective_keys, "effective keys", 3},
+             {"largest", s.largest, "largest", 3},
+             {"self", s.self, "self", 3},
+             {"first", s.first, "first", 3},
+             {"distance", s.distance, "distance", 3},
+             {"negative", s.negative, "negative", 3}});
+    if (s.largest > sharpest) {
+      sharpest = s.largest;
+      summary = fmt::format("{}{} attends most sharply: {} of its weight is on one key.",
+                            static_cast<char>(run ? std::toupper(name[0]) : name[0]),
+                            name.substr(1), to_text(s.largest, 3));
+    }
+    const Tensor small = analysis::pooled_map(each.map, a.size);
+    for (int64_t i = 0; i < small.size(0); ++i)
+      for (int64_t j = 0; j < small.size(1); ++j)
+        add_row(maps, {},
+                {place,
+                 {"query", i * each.map.size(0) / small.size(0)},
+                 {"key", j * each.map.size(1) / small.size(1)},
+                 {"weight", small.at({i, j}), "", 4}});
+    drawn += fmt::format("{}\n{}\n", name,
+                         shaded(analysis::pooled_map(each.map, std::min<int64_t>(a.size, 48))));
+  }
   maps.charts.push_back({.title = maps.title,
                          .x = "key",
                          .y = "query",
-                         .series = {"layer", "head"},
+                         .series = run ? std::vector<std::string>{"layer", "head"}
+                                       : std::vector<std::string>{"variant"},
                          .colour = "weight"});
-  std::string drawn, summary;
-  double sharpest = -1;
-  const auto layers = analysis::probe(model, batch.tokens.slice(1, 0, length).contiguous(), {});
-  for (const analysis::LayerInputs& layer : layers) {
-    on_progress(layer.layer, static_cast<int64_t>(layers.size()), "");
-    const Tensor all = analysis::weights(model.kernel(layer.layer), layer.in).select(0, 0);
-    for (int64_t h = 0; h < all.size(0); ++h) {
-      const Tensor map = all.select(0, h);
-      const analysis::MapShape s = analysis::map_shape(map);
-      add_row(shapes, {},
-              {{"layer", layer.layer},
-               {"head", h},
-               {"variant", layer.variant},
-               {"entropy", s.entropy, "entropy", 3},
-               {"effective_keys", s.effective_keys, "effective keys", 3},
-               {"largest", s.largest, "largest", 3},
-               {"self", s.self, "self", 3},
-               {"first", s.first, "first", 3},
-               {"distance", s.distance, "distance", 3},
-               {"negative", s.negative, "negative", 3}});
-      if (s.largest > sharpest) {
-        sharpest = s.largest;
-        summary =
-            fmt::format("Layer {}, head {} attends most sharply: {} of its weight is on one key.",
-                        layer.layer, h, to_text(s.largest, 3));
-      }
-      const Tensor small = analysis::pooled_map(map, a.size);
-      for (int64_t i = 0; i < small.size(0); ++i)
-        for (int64_t j = 0; j < small.size(1); ++j)
-          maps.rows.push_back({layer.layer, h, i * map.size(0) / small.size(0),
-                               j * map.size(1) / small.size(1), small.at({i, j})});
-      drawn += fmt::format("layer {}, head {}\n{}\n", layer.layer, h,
-                           shaded(analysis::pooled_map(map, std::min<int64_t>(a.size, 48))));
-    }
-  }
-  Results results{.title = "Attention maps of " + run.source.checkpoint, .summary = summary};
+  Results results{
+      .title = run ? "Attention maps of " + run->source.checkpoint : "Attention maps of variants",
+      .summary = summary};
   results.tables = {shapes, maps};
   return {std::move(results), std::move(drawn)};
 }

@@ -27,21 +27,6 @@ struct Found {
   VariantError error;
 };
 
-/// "performer:features=64:kernel=hyperbolic"
-Candidate parse(const std::string& text) {
-  std::istringstream parts(text);
-  Candidate out;
-  std::getline(parts, out.variant, ':');
-  attention::spec(out.variant);  // throws
-  for (std::string option; std::getline(parts, option, ':');) {
-    Config config;
-    config.assign("attention." + option, "--attention");
-    for (const auto& [name, value] : config.given())
-      out.options.emplace_back(name.substr(name.find('.') + 1), value);
-  }
-  return out;
-}
-
 /// The option that sets its size; the rank of lowrank is one like others here.
 std::string size_of(const Candidate& candidate) {
   return candidate.variant == "lowrank" ? "" : size_option(candidate.variant);
@@ -61,7 +46,7 @@ std::string options_text(const Candidate& candidate) {
 std::vector<Candidate> candidates_of(const ErrorOptions& a, const Source& source) {
   std::vector<Candidate> out;
   for (const std::string& text : a.attention) {
-    Candidate& candidate = out.emplace_back(parse(text));
+    Candidate& candidate = out.emplace_back(candidate_of(text));
     for (const auto& [key, value] : candidate.options)
       if (const auto* const size = std::get_if<int64_t>(&value); size && key == size_of(candidate))
         candidate.size = *size;

@@ -92,6 +92,20 @@ std::vector<std::string> source_series(bool of_run) {
                 : std::vector<std::string>{"length", "norm"};
 }
 
+attention::analysis::Candidate candidate_of(const std::string& text) {
+  std::istringstream parts(text);
+  attention::analysis::Candidate out;
+  std::getline(parts, out.variant, ':');
+  attention::spec(out.variant);  // throws
+  for (std::string option; std::getline(parts, option, ':');) {
+    Config config;
+    config.assign("attention." + option, "--attention");
+    for (const auto& [name, value] : config.given())
+      out.options.emplace_back(name.substr(name.find('.') + 1), value);
+  }
+  return out;
+}
+
 std::string size_option(const std::string& variant) {
   static const std::map<std::string, std::string> options = {
       {"linformer", "k"},  {"performer", "features"},  {"nystrom", "landmarks"},

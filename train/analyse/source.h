@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "longhand/attention/analysis/error.h"
 #include "longhand/attention/analysis/probe.h"
 #include "longhand/core/statistics.h"
 #include "longhand/train/results/table.h"
@@ -45,6 +46,9 @@ std::vector<Column> source_columns();
 std::vector<Cell> source_cells(const Source& source);
 /// Names of the columns that distinguish curves of different sources.
 std::vector<std::string> source_series(bool of_run);
+
+/// A variant with options: "performer:features=64:kernel=hyperbolic". Throws ConfigError.
+attention::analysis::Candidate candidate_of(const std::string& text);
 
 /// The option that sets the size of a variant; empty if it has none.
 std::string size_option(const std::string& variant);

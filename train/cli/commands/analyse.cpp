@@ -118,9 +118,14 @@ void add_landmarks(Command& group) {
 int maps(const Arguments<analyse::AttentionOptions>& a) {
   analyse::AttentionOptions options = a.options;
   options.split = a.split;
-  const train::LoadedRun run = open_run(a);
+  options.seed = seed_or_default(a);
+  check<ConfigError>(a.run.empty() != options.attention.empty(),
+                     "analyse attention: expected either the directory of a run, or variants with "
+                     "--attention");
+  std::optional<train::LoadedRun> run;
+  if (!a.run.empty()) run = open_run(a);
   const auto found = with_progress(a, [&](const analyse::OnProgress& on_progress) {
-    return analyse::attention(options, run, on_progress);
+    return analyse::attention(options, run ? &*run : nullptr, on_progress);
   });
   if (!a.json && !a.quiet) print_stdout("{}", found.drawn);
   return finish(a, found.results, {.hidden = {"maps"}});
@@ -128,7 +133,13 @@ int maps(const Arguments<analyse::AttentionOptions>& a) {
 
 void add_maps(Command& group) {
   auto [c, a] = group.command<Arguments<analyse::AttentionOptions>>("attention", maps);
-  c.common(*a, "run checkpoint split");
+  c.add("run", a->run);
+  c.common(*a, "checkpoint split");
+  c.add("--attention", a->options.attention).repeated();
+  c.add("--norm", a->options.inputs.norm).not_negative();
+  c.add("--head-dim", a->options.inputs.dim).positive();
+  c.add("--correlation", a->options.inputs.correlation);
+  c.flag("--causal", a->options.causal);
   c.add("--index", a->options.index).not_negative();
   c.add("--length", a->options.length).positive();
   c.add("--size", a->options.size).positive();
