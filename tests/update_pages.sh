@@ -1,7 +1,8 @@
 #!/bin/sh
 # Writes the tables of options in the pages anew: tests/update_pages.sh [PATH/TO/longhand]
 # A table stands between <!-- options: TOPIC --> and <!-- end -->, and is the output of
-# longhand help --markdown TOPIC. train/options.md is the output of longhand help --markdown.
+# longhand help --markdown TOPIC. train/options.md is the output of longhand help --markdown. Between
+# <!-- map: VARIANT FLAGS --> and <!-- end --> stand the weights of a variant, drawn by longhand analyse attention.
 set -eu
 longhand=$(realpath "${1:-build/release/longhand}")
 cd "$(dirname "$0")/.."
@@ -12,5 +13,19 @@ find attention data train -name '*.md' -exec perl -0777 -pi -e '
     my $table = qx("$ENV{longhand}" help --markdown "$topic");
     die "longhand help --markdown $topic failed\n" if $?;
     "$begin$table$end"}gse' {} +
+figures=$(mktemp -d)
+trap 'rm -rf "$figures"' EXIT
+export figures
+mkdir -p attention/variants/figures
+find attention/variants -name '*.md' -exec perl -0777 -pi -e '
+  s{(<!-- map: ((\w+)\S*)((?: --\S+)*) -->\n).*?(<!-- end -->)}
+   {my ($begin, $variant, $name, $flags, $end) = ($1, $2, $3, $4, $5);
+    my $command = "analyse attention --attention $variant$flags --same-keys --correlation 0.9 --norm 6";
+    my $out = "$ENV{figures}/$name";
+    system("\"$ENV{longhand}\" $command --quiet --force -o $out.json >/dev/null && " .
+           "\"$ENV{longhand}\" report $out.json --figures $out >/dev/null && " .
+           "mv $out/*.svg attention/variants/figures/$name.svg") == 0 or die "$command failed\n";
+    "$begin**See it**: the weights of 48 random tokens, whose neighbours are alike, for keys that are the queries (rows: queries).\n\n" .
+    "![Weights of $name](figures/$name.svg)\n\n    longhand $command -o map.json\n    longhand report map.json --figures maps\n$end"}gse' {} +
 "$longhand" help --markdown > train/options.md.new
 mv train/options.md.new train/options.md

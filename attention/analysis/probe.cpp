@@ -60,7 +60,7 @@ HeadInputs random_head(const RandomInputs& what, const Generator& generator) {
   const auto tokens = [&](const char* name, double each) {
     return random_tokens(what.length, what.dim, each, what.correlation, generator.fork(name));
   };
-  return {tokens("q", std), tokens("k", std), tokens("v", 1)};
+  return {tokens("q", std), tokens(what.same_keys ? "q" : "k", std), tokens("v", 1)};
 }
 
 std::vector<LayerInputs> probe(Transformer& model, const Tensor& tokens, const Tensor& lengths) {

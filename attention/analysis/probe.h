@@ -24,6 +24,7 @@ struct RandomInputs {
   int64_t length = 256, dim = 32;
   double norm = 4;  // root mean square norm of queries and keys: entries are N(0, norm² / D)
   double correlation = 0;  // of neighbouring tokens: x_i = c x_(i-1) + (1 - c²)^(1/2) e_i
+  bool same_keys = false;  // keys are the queries: tokens attend to those that are like them
 };
 /// Random queries and keys, and values of N(0, 1) with the same correlation. Throws ConfigError for
 /// sizes below 1, a negative norm, or a correlation outside [0, 1).
