@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# maps.sh PROGRAM: the maps in the pages of the variants, and the text around them, are those that
+# tests/update_pages.sh writes.
+set -euo pipefail
+longhand=$(realpath "$1")
+source=$(realpath "$(dirname "$0")/../..")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir -p "$folder"/{attention,data,train,tests}
+cp -r "$source/attention/variants" "$folder/attention"
+cp "$source/tests/update_pages.sh" "$folder/tests"
+"$folder/tests/update_pages.sh" "$longhand"
+diff -r "$source/attention/variants" "$folder/attention/variants" ||
+  { echo "stale; run tests/update_pages.sh PATH/TO/longhand"; exit 1; }
+for page in "$source"/attention/variants/*.md; do
+  grep -q '^<!-- map: ' "$page" || case $(basename "$page" .md) in
+    # No weights: the result is not linear in the values, or they differ between channels.
+    aft | conv | fnet | parallel) ;;
+    *) echo "$page: expected a map: <!-- map: VARIANT FLAGS --> and <!-- end -->"; exit 1 ;;
+  esac
+done
