@@ -15,7 +15,11 @@ diff -r "$source/attention/variants" "$folder/attention/variants" ||
 for page in "$source"/attention/variants/*.md; do
   grep -q '^<!-- map: ' "$page" || case $(basename "$page" .md) in
     # No weights: the result is not linear in the values, or they differ between channels.
-    aft | conv | fnet | parallel) ;;
+    aft | conv | fnet | parallel | gallery) ;;
     *) echo "$page: expected a map: <!-- map: VARIANT FLAGS --> and <!-- end -->"; exit 1 ;;
   esac
+done
+for figure in "$source"/attention/variants/figures/*.svg; do
+  grep -q "(figures/$(basename "$figure"))" "$source/attention/variants/gallery.md" ||
+    { echo "gallery.md: expected the picture $(basename "$figure")"; exit 1; }
 done
