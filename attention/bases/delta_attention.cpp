@@ -47,11 +47,16 @@ class DeltaDecoder final : public Decoder {
 
 }  // namespace
 
+void describe_negative(OptionVisitor& v, bool& negative) {
+  v.boolean("negative", negative,
+            "whether eigenvalues of transitions may be as low as -1, so that a token may reverse "
+            "what its "
+            "key holds");
+}
+
 void DeltaRuleOptions::describe(OptionVisitor& v) {
   v.boolean("silu", silu, "whether queries and keys pass through silu before they are normalised");
-  v.boolean(
-      "negative", negative,
-      "whether write strengths β are 2 sigmoid(x P), so that a write may reverse what a key holds");
+  describe_negative(v, negative);
   v.boolean("norm", norm,
             "whether the result of a head is divided by its root mean square, with a learned "
             "weight");
@@ -60,6 +65,19 @@ void DeltaRuleOptions::describe(OptionVisitor& v) {
 void GatedDeltaOptions::describe(OptionVisitor& v) {
   DeltaRuleOptions::describe(v);
   v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
+}
+
+ChannelDeltaOptions ChannelDeltaOptions::defaults(const Config& config) {
+  ChannelDeltaOptions options;
+  options.rank = config.head_dim;
+  return options;
+}
+
+void ChannelDeltaOptions::describe(OptionVisitor& v) {
+  DeltaRuleOptions::describe(v);
+  v.boolean("gate", gate, "whether the result is gated by a sigmoid of the tokens");
+  v.integer("rank", rank, {1, 1 << 20}, "rank r of the maps from tokens to decays and gates",
+            "the dimension of a head");
 }
 
 DeltaInputs DeltaAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {
@@ -83,12 +101,13 @@ Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pa
 }
 
 UnitDeltaAttention::UnitDeltaAttention(const nn::Scope& scope_, const Config& config,
-                                       const DeltaRuleOptions& options, int64_t steps)
-    : DeltaAttention(scope_, config),
-      options_(options),
-      steps_(steps),
-      beta_(scope("beta"), config.heads * config.head_dim, config.heads, false) {
-  const int64_t D = config.head_dim;
+                                       const DeltaRuleOptions& options, const Kind& kind)
+    : DeltaAttention(scope_, config), options_(options), steps_(kind.steps) {
+  const int64_t H = config.heads, D = config.head_dim;
+  if (kind.beta) {
+    beta_.emplace(scope("beta"), H * D, H, false);
+    add_work({static_cast<double>(2 * H * D * H), static_cast<double>(kind.steps * H)});
+  }
   if (options.norm) norm_.emplace(scope("norm"), Shape{D}, nn::init::ones());
   const auto d = static_cast<double>(D);
   unit_ = Variable(Tensor::full({D}, 1 / std::sqrt(d), parameter_dtype()));
@@ -116,7 +135,7 @@ Variable UnitDeltaAttention::strengths(const Variable& logits) const {
 
 DeltaInputs UnitDeltaAttention::operands(const Inputs& in) const {
   DeltaInputs out{unit(in.q, unit_scaled_), unit(in.k, unit_), in.v};
-  out.beta = strengths(beta_.forward(in.x));  // (B, N, H)
+  if (beta_) out.beta = strengths(beta_->forward(in.x));  // (B, N, H)
   out.log_decay = log_decay(in.x);
   return out;
 }
@@ -131,7 +150,7 @@ Variable UnitDeltaAttention::finished(const Variable& reads, const DeltaInputs&,
 
 GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& config,
                                          const GatedDeltaOptions& options, int64_t steps)
-    : UnitDeltaAttention(scope_, config, options, steps),
+    : UnitDeltaAttention(scope_, config, options, {.steps = steps}),
       decay_(scope("step"), scope("step_bias"), scope("log_rate"), config) {
   add_work(HeadDecay::work(config));
   if (!options.gate) return;
@@ -143,6 +162,34 @@ GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& 
 
 UnitDeltaAttention::Gate GatedDeltaAttention::gate(const Variable& x) const {
   return {gate_ ? gate_->forward(x).eval() : Variable()};
+}
+
+ChannelDeltaAttention::ChannelDeltaAttention(const nn::Scope& scope_, const Config& config,
+                                             const ChannelDeltaOptions& options, const Kind& kind)
+    : UnitDeltaAttention(scope_, config, options, kind),
+      decay_down_(scope("decay_down"), config.heads * config.head_dim, options.rank, false),
+      decay_up_(scope("decay_up"), options.rank, config.heads * config.head_dim, false),
+      step_bias_(scope("step_bias"), {config.heads, config.head_dim}, fill_step_bias),
+      log_rate_(scope("log_rate"), {config.heads, 1}, fill_log_rate) {
+  const int64_t width = config.heads * config.head_dim;
+  if (options.gate) {
+    gate_down_.emplace(scope("gate_down"), width, options.rank, false);
+    gate_up_.emplace(scope("gate_up"), options.rank, width);
+  }
+  const double w = static_cast<double>(width), maps = options.gate ? 2 : 1;
+  add_work({maps * low_rank_flops(w, static_cast<double>(options.rank)), (2 + maps) * w});
+}
+
+Variable ChannelDeltaAttention::log_decay(const Variable& x) const {
+  const Variable steps = low_rank_map(x, decay_down_.weight, decay_up_.weight, step_bias_);
+  const Shape heads{x.size(0), x.size(1), step_bias_.size(0), step_bias_.size(1)};
+  return softplus(reshape(steps, heads)) * -exp(log_rate_);  // (B, N, H, D)
+}
+
+UnitDeltaAttention::Gate ChannelDeltaAttention::gate(const Variable& x) const {
+  return {gate_up_ ? low_rank_map(x, gate_down_->weight, gate_up_->weight, *gate_up_->bias)
+                   : Variable(),
+          GateFunction::sigmoid};
 }
 
 Variable low_rank_map(const Variable& x, const Variable& down, const Variable& up,
@@ -190,10 +237,9 @@ Work UnitDeltaAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double width = H * D, rows = 1 + static_cast<double>(steps_);  // queries and keys
   const double units = N * width * (options_.silu ? 2 : 1) * rows;
-  const double exponentials =
-      (rows - 1) * H + token_.exponentials + (options_.silu ? rows * width : 0);
-  return H * rule_work(queries) + Work{{N * (2 * width * H + token_.flops), N * exponentials},
-                                       {N * (4 * width * H + 2 * token_.flops), N * exponentials},
+  const double exponentials = token_.exponentials + (options_.silu ? rows * width : 0);
+  return H * rule_work(queries) + Work{{N * token_.flops, N * exponentials},
+                                       {2 * N * token_.flops, N * exponentials},
                                        units * bytes};
 }
 

@@ -12,6 +12,9 @@
 
 namespace longhand::attention {
 
+/// The option `negative` of all delta rules. Grazzi et al. 2024 (arXiv 2411.12537).
+void describe_negative(OptionVisitor& v, bool& negative);
+
 /// Options of the rules with unit keys.
 struct DeltaRuleOptions {
   bool silu = true, negative = false, norm = true;
@@ -24,6 +27,14 @@ struct DeltaRuleOptions {
 struct GatedDeltaOptions : DeltaRuleOptions {
   bool gate = true;
 
+  void describe(OptionVisitor& v);
+};
+
+/// The same, with maps of rank r from tokens to decays and gates.
+struct ChannelDeltaOptions : GatedDeltaOptions {
+  int64_t rank = 1;
+
+  static ChannelDeltaOptions defaults(const Config& config);
   void describe(OptionVisitor& v);
 };
 
@@ -55,9 +66,16 @@ class DeltaAttention : public Variant {
 ///   o_i = S_iᵀ q̂_i / sqrt(D),  then divided by its root mean square, then multiplied by a gate
 class UnitDeltaAttention : public DeltaAttention {
  public:
-  /// `steps`: those of the rule for one token.
+  /// What differs between the rules: the steps for one token; whether it has β, or a derived class has
+  /// strengths of its own.
+  struct Kind {
+    int64_t steps = 1;
+    bool beta = true;
+  };
   UnitDeltaAttention(const nn::Scope& scope, const Config& config, const DeltaRuleOptions& options,
-                     int64_t steps = 1);
+                     const Kind& kind);
+  UnitDeltaAttention(const nn::Scope& scope, const Config& config, const DeltaRuleOptions& options)
+      : UnitDeltaAttention(scope, config, options, Kind{}) {}
 
   Work work(int64_t queries, int64_t keys) const override;
   DeltaInputs operands(const Inputs& in) const override;
@@ -92,7 +110,7 @@ class UnitDeltaAttention : public DeltaAttention {
   DeltaRuleOptions options_;
   int64_t steps_;
   Work::Counts token_;
-  nn::Linear beta_;
+  std::optional<nn::Linear> beta_;     // P
   std::optional<nn::Parameter> norm_;  // (D)
   Variable unit_, unit_scaled_;        // (D): D^(-1/2) and 1/D
 };
@@ -109,6 +127,25 @@ class GatedDeltaAttention : public UnitDeltaAttention {
 
   HeadDecay decay_;
   std::optional<nn::Linear> gate_;  // W
+};
+
+/// The rule on a state that decays by a factor per channel, g_i = -e^A softplus(x_i D_g U_g + b), with the gate
+/// sigmoid(x_i D_o U_o + c).
+class ChannelDeltaAttention : public UnitDeltaAttention {
+ public:
+  ChannelDeltaAttention(const nn::Scope& scope, const Config& config,
+                        const ChannelDeltaOptions& options, const Kind& kind);
+  ChannelDeltaAttention(const nn::Scope& scope, const Config& config,
+                        const ChannelDeltaOptions& options)
+      : ChannelDeltaAttention(scope, config, options, Kind{}) {}
+
+ private:
+  Variable log_decay(const Variable& x) const override;
+  Gate gate(const Variable& x) const override;
+
+  nn::Linear decay_down_, decay_up_;    // D_g, U_g
+  nn::Parameter step_bias_, log_rate_;  // b (H, D), A (H, 1)
+  std::optional<nn::Linear> gate_down_, gate_up_;
 };
 
 /// Added to the squared length of a vector that is divided by its length, so that 0 stays 0.

@@ -47,6 +47,32 @@ void has_weights(Findings& f, const std::string& what, const std::string& name,
   }
 }
 
+void follows_parity(Findings& f, const std::string& name, const OptionSet& options,
+                    const nn::StateDict& parameters) {
+  constexpr int64_t N = 24;
+  const auto variant =
+      make_variant(name, options, {.heads = 1, .dim = 2, .max_length = N, .causal = true});
+  set(*variant, parameters);
+  Tensor x = Tensor::zeros({1, N, 2}, DType::f64), k = Tensor::zeros({1, N, 1, 2}, DType::f64),
+         v = k.clone();
+  const auto bit = [](int64_t i) { return i % 3 == 0 || i % 7 == 2; };
+  for (int64_t i = 0; i < N; ++i) {
+    x.data<double>()[2 * i + !bit(i)] = 1;
+    k.data<double>()[2 * i] = 1e6;
+  }
+  v.data<double>()[0] = 1;
+  const Tensor out =
+      variant->forward({Variable(k), Variable(k), Variable(v), Variable(x)}, {}, {}).value();
+  const double first = out.at({0, 0, 0, 0});
+  double sign = 1, worst = 0;
+  for (int64_t i = 1; i < N; ++i) {
+    if (bit(i)) sign = -sign;
+    worst = std::max(worst, std::abs(out.at({0, i, 0, 0}) / first - sign));
+  }
+  f.expect(worst <= 1e-9, "reads differ from the parity of the bits by ", worst);
+  f.measured("parity to ", worst);
+}
+
 Case small_case(double std, uint64_t seed, int64_t N, int64_t D) {
   const Shape shape{1, N, 1, D};
   Case c{normal(shape, seed, DType::f64, std),

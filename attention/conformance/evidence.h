@@ -40,6 +40,12 @@ void has_weights(Findings& f, const std::string& what, const std::string& name,
 inline const OptionSet plain_retnet{{"norm", false}, {"gate", false}};
 inline double decay_of_head(int64_t h) { return 1 - std::exp2(-5 - static_cast<double>(h)); }
 
+/// Checks that a variant of one head of width 2, with these parameters, follows the parity of bits by construction:
+/// each read of the state is that of the token before, with the sign changed at tokens with bit 1. Tokens x are (1,
+/// 0) for bit 1 and (0, 1) for bit 0, q and k are (1e6, 0), and only the first token, of bit 1, has a value.
+void follows_parity(Findings& f, const std::string& name, const OptionSet& options,
+                    const nn::StateDict& parameters);
+
 /// Tokens of one head with the results of softmax attention and of uniform attention.
 struct Case {
   Tensor q, k, v, exact, uniform;

@@ -31,6 +31,11 @@ void deltanet_limits(Findings& f) {
         expected.value().select(0, 0).select(0, 0), 1e-9);
 }
 
+void deltanet_parity(Findings& f) {
+  follows_parity(f, "deltanet", {{"silu", false}, {"negative", true}, {"norm", false}},
+                 {{"beta.weight", Tensor::from<double>({400, -400}, {1, 2})}});
+}
+
 }  // namespace
 
 Spec deltanet_variant() {
@@ -39,7 +44,9 @@ Spec deltanet_variant() {
        .paper = "Yang et al. 2024, arXiv 2406.06484",
        .cases = {{}, {{"silu", false}, {"norm", false}}, {{"negative", true}, {"norm", false}}},
        .evidence = {
-           {"orthonormal-keys", "with orthonormal keys it is linear attention", deltanet_limits}}});
+           {"orthonormal-keys", "with orthonormal keys it is linear attention", deltanet_limits},
+           {"parity", "with negative eigenvalues the state follows the parity of bits",
+            deltanet_parity}}});
 }
 
 }  // namespace longhand::attention

@@ -26,6 +26,14 @@ void gated_deltanet_limits(Findings& f) {
   }
 }
 
+void gated_deltanet_parity(Findings& f) {
+  follows_parity(f, "gated_deltanet",
+                 {{"silu", false}, {"negative", true}, {"norm", false}, {"gate", false}},
+                 {{"beta.weight", Tensor::from<double>({400, -400}, {1, 2})},
+                  {"step.weight", Tensor::zeros({1, 2}, DType::f64)},
+                  {"step_bias", Tensor::full({1}, -800, DType::f64)}});
+}
+
 }  // namespace
 
 Spec gated_deltanet_variant() {
@@ -35,7 +43,9 @@ Spec gated_deltanet_variant() {
        .cases = {{},
                  {{"silu", false}, {"norm", false}, {"gate", false}},
                  {{"negative", true}, {"norm", false}}},
-       .evidence = {{"without-decay", "without decay it is deltanet", gated_deltanet_limits}}});
+       .evidence = {{"without-decay", "without decay it is deltanet", gated_deltanet_limits},
+                    {"parity", "with negative eigenvalues the state follows the parity of bits",
+                     gated_deltanet_parity}}});
 }
 
 }  // namespace longhand::attention

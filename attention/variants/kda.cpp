@@ -15,57 +15,6 @@
 namespace longhand::attention {
 namespace {
 
-struct KdaOptions : DeltaRuleOptions {
-  bool gate = true;
-  int64_t rank = 1;
-
-  static KdaOptions defaults(const Config& config) {
-    KdaOptions options;
-    options.rank = config.head_dim;
-    return options;
-  }
-  void describe(OptionVisitor& v) {
-    DeltaRuleOptions::describe(v);
-    v.boolean("gate", gate, "whether the result is gated by a sigmoid of the tokens");
-    v.integer("rank", rank, {1, 1 << 20}, "rank r of the maps from tokens to decays and gates",
-              "the dimension of a head");
-  }
-};
-
-class Kda final : public UnitDeltaAttention {
- public:
-  Kda(const nn::Scope& scope_, const Config& config, const KdaOptions& options)
-      : UnitDeltaAttention(scope_, config, options),
-        decay_down_(scope("decay_down"), config.heads * config.head_dim, options.rank, false),
-        decay_up_(scope("decay_up"), options.rank, config.heads * config.head_dim, false),
-        step_bias_(scope("step_bias"), {config.heads, config.head_dim}, fill_step_bias),
-        log_rate_(scope("log_rate"), {config.heads, 1}, fill_log_rate) {
-    const int64_t width = config.heads * config.head_dim;
-    if (options.gate) {
-      gate_down_.emplace(scope("gate_down"), width, options.rank, false);
-      gate_up_.emplace(scope("gate_up"), options.rank, width);
-    }
-    const double w = static_cast<double>(width), maps = options.gate ? 2 : 1;
-    add_work({maps * low_rank_flops(w, static_cast<double>(options.rank)), (2 + maps) * w});
-  }
-
- private:
-  Variable log_decay(const Variable& x) const override {
-    const Variable steps = low_rank_map(x, decay_down_.weight, decay_up_.weight, step_bias_);
-    const Shape heads{x.size(0), x.size(1), step_bias_.size(0), step_bias_.size(1)};
-    return softplus(reshape(steps, heads)) * -exp(log_rate_);  // (B, N, H, D)
-  }
-  Gate gate(const Variable& x) const override {
-    return {gate_up_ ? low_rank_map(x, gate_down_->weight, gate_up_->weight, *gate_up_->bias)
-                     : Variable(),
-            GateFunction::sigmoid};
-  }
-
-  nn::Linear decay_down_, decay_up_;
-  nn::Parameter step_bias_, log_rate_;  // (H, D), (H, 1)
-  std::optional<nn::Linear> gate_down_, gate_up_;
-};
-
 using namespace conformance;
 using namespace conformance::sizes;
 
@@ -82,17 +31,26 @@ void kda_limits(Findings& f) {
   equal(f, "equal decays and gated_deltanet", *kda, *gated, 1e-12);
 }
 
+void kda_parity(Findings& f) {
+  follows_parity(f, "kda", {{"silu", false}, {"negative", true}, {"norm", false}, {"gate", false}},
+                 {{"beta.weight", Tensor::from<double>({400, -400}, {1, 2})},
+                  {"decay_up.weight", Tensor::zeros({2, 2}, DType::f64)},
+                  {"step_bias", Tensor::full({1, 2}, -800, DType::f64)}});
+}
+
 }  // namespace
 
 Spec kda_variant() {
-  return make_spec<KdaOptions, Kda>(
+  return make_spec<ChannelDeltaOptions, ChannelDeltaAttention>(
       {.summary = "the delta rule on a state that decays by a factor per channel",
        .paper = "Kimi Team 2025, arXiv 2510.26692",
        .cases = {{},
                  {{"silu", false}, {"norm", false}, {"gate", false}},
                  {{"negative", true}, {"norm", false}, {"rank", 2}}},
        .evidence = {
-           {"equal-channels", "with equal decays in a head it is gated_deltanet", kda_limits}}});
+           {"equal-channels", "with equal decays in a head it is gated_deltanet", kda_limits},
+           {"parity", "with negative eigenvalues the state follows the parity of bits",
+            kda_parity}}});
 }
 
 }  // namespace longhand::attention

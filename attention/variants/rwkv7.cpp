@@ -10,7 +10,8 @@
 //   out_i = (norm(S_iᵀ q_i / sqrt(D)) + (q_i · (ρ ∘ k'_i)) v_i) ∘ (σ(x_i D_o) U_o)
 //
 // with a layer norm of each head with weights (H, D) of its own, and b, c, ξ, α and ρ learned for each
-// channel. The mixing of a token with the one before it and of values with those of the first layer
+// channel. With `negative` what is removed is multiplied by c = 1 + e^(-e^(-1/2)): no decay is below c - 1, so that
+// eigenvalues of transitions are at least -1. The mixing of a token with the one before it and of values with those of the first layer
 // are not part of the variant.
 //
 // delta_scan() reads after the decay, therefore with κ_i e^{-g_i}: e^{-g} is at most e^0.61.
@@ -28,7 +29,7 @@ namespace longhand::attention {
 namespace {
 
 struct Rwkv7Options {
-  bool norm = true, bonus = true, gate = true;
+  bool negative = false, norm = true, bonus = true, gate = true;
   int64_t rank = 1;
 
   static Rwkv7Options defaults(const Config& config) {
@@ -37,6 +38,7 @@ struct Rwkv7Options {
     return options;
   }
   void describe(OptionVisitor& v) {
+    describe_negative(v, negative);
     v.boolean("norm", norm, "whether the reads of a head pass through a layer norm");
     v.boolean("bonus", bonus, "whether a token's own value is added, by the agreement of q and k");
     v.boolean("gate", gate, "whether the result is gated by σ(x D_o) U_o");
@@ -46,6 +48,8 @@ struct Rwkv7Options {
   }
   Capabilities capabilities() const { return recurrence_capabilities(!norm); }
 };
+
+const double least_decay = std::exp(-std::exp(-0.5));
 
 // The channels of a layer start to forget at rates from slow to fast, as in the authors' code: more
 // of them slowly in later layers.
@@ -78,6 +82,7 @@ class Rwkv7 final : public DeltaAttention {
  public:
   Rwkv7(const nn::Scope& scope_, const Config& config, const Rwkv7Options& options)
       : DeltaAttention(scope_, config),
+        negative_(options.negative),
         rank_(options.rank),
         decay_(scope("decay_down"), scope("decay_up"), config, rank_),
         rate_(scope("rate_down"), scope("rate_up"), config, rank_),
@@ -105,6 +110,10 @@ class Rwkv7 final : public DeltaAttention {
                                     eps_of_length);
     of.q = in.q;
     of.v = in.v;
+    if (negative_) {
+      const Shape& s = in.q.shape();
+      of.beta = Variable(Tensor::full({s[0], s[1], s[2]}, 1 + least_decay, in.q.dtype()));
+    }
     return of;
   }
 
@@ -135,6 +144,7 @@ class Rwkv7 final : public DeltaAttention {
  private:
   Shape channels() const { return {config().heads, config().head_dim}; }
 
+  bool negative_;
   int64_t rank_;
   Map decay_, rate_;
   nn::Parameter decay_bias_, rate_bias_, removal_, replacement_;  // b, c, ξ, α: (H, D)
@@ -184,29 +194,50 @@ void rwkv7_limits(Findings& f) {
              std::max(near(f, what, one.out, two.out, 1e-5), near(f, what, one.dv, two.dv, 1e-5)));
 
   // Equal channels and keys of one direction u: κ = ±u, and u's row of the state is multiplied by the
-  // eigenvalue e^g - a, which is negative here.
-  const auto line =
-      make_variant("rwkv7", core, {.heads = 1, .dim = D, .max_length = N, .causal = true});
-  const double g = -std::exp(-0.5) / (1 + std::exp(-0.4)), a = 1 / (1 + std::exp(-1.5));
-  set(*line, {{"decay_bias", Tensor::full({1, D}, 0.4, DType::f64)},
-              {"rate_bias", Tensor::full({1, D}, 1.5, DType::f64)},
-              {"replacement", Tensor::full({1, D}, 0.5, DType::f64)}});
-  // Large enough for the number that is added to squared lengths not to matter.
-  const Tensor q = normal({1, N, 1, D}, 6),
-               k = affine(Variable(normal({1, N, 1, 1}, 7).expand(q.shape())), 1e6).value();
-  const Tensor found = weights(*line, q, k);
-  double most = 0;
-  for (int64_t i = 0; i < N; ++i)
-    for (int64_t j = 0; j < N; ++j) {
-      double of_pair = 0;
-      for (int64_t d = 0; d < D; ++d) of_pair += q.at({0, i, 0, d}) * k.at({0, j, 0, d}) / 2;
-      const double expected = j <= i ? of_pair * (1 + (a - 1) * 0.5) *
-                                           std::pow(std::exp(g) - a, static_cast<double>(i - j))
-                                     : 0;
-      most = std::max(most, std::abs(found.at({i, j}) - expected) / 1e6);
-    }
-  f.expect(most <= 1e-9, "keys of one direction: weights differ from their closed form by ", most);
-  f.measured("keys of one direction to ", most);
+  // eigenvalue e^g - c a, which is negative here.
+  for (const bool negative : {false, true}) {
+    OptionSet options = core;
+    options.emplace_back("negative", negative);
+    const auto line =
+        make_variant("rwkv7", options, {.heads = 1, .dim = D, .max_length = N, .causal = true});
+    const double g = -std::exp(-0.5) / (1 + std::exp(-0.4)), a = 1 / (1 + std::exp(-1.5)),
+                 eigenvalue = std::exp(g) - (negative ? 1 + least_decay : 1) * a;
+    set(*line, {{"decay_bias", Tensor::full({1, D}, 0.4, DType::f64)},
+                {"rate_bias", Tensor::full({1, D}, 1.5, DType::f64)},
+                {"replacement", Tensor::full({1, D}, 0.5, DType::f64)}});
+    // Large enough for the number that is added to squared lengths not to matter.
+    const Tensor q = normal({1, N, 1, D}, 6),
+                 k = affine(Variable(normal({1, N, 1, 1}, 7).expand(q.shape())), 1e6).value();
+    const Tensor found = weights(*line, q, k);
+    double most = 0;
+    for (int64_t i = 0; i < N; ++i)
+      for (int64_t j = 0; j < N; ++j) {
+        double of_pair = 0;
+        for (int64_t d = 0; d < D; ++d) of_pair += q.at({0, i, 0, d}) * k.at({0, j, 0, d}) / 2;
+        const double expected = j <= i ? of_pair * (1 + (a - 1) * 0.5) *
+                                             std::pow(eigenvalue, static_cast<double>(i - j))
+                                       : 0;
+        most = std::max(most, std::abs(found.at({i, j}) - expected) / 1e6);
+      }
+    f.expect(most <= 1e-9, "keys of one direction: weights differ from their closed form by ",
+             most);
+    f.measured("keys of one direction to ", most);
+  }
+}
+
+// Channel 0 has the eigenvalue u - (1 + u) = -1 at bit 1, u the least decay, and e^0 - 0 = 1 at bit 0.
+void rwkv7_parity(Findings& f) {
+  const Tensor by_bit = Tensor::from<double>({400, -400}, {1, 2}),
+               up = Tensor::full({2, 1}, 400, DType::f64);
+  follows_parity(
+      f, "rwkv7",
+      {{"negative", true}, {"norm", false}, {"bonus", false}, {"gate", false}, {"rank", 1}},
+      {{"decay_down.weight", by_bit},
+       {"decay_up.weight", up},
+       {"decay_bias", Tensor::zeros({1, 2}, DType::f64)},
+       {"rate_down.weight", by_bit},
+       {"rate_up.weight", up},
+       {"replacement", Tensor::zeros({1, 2}, DType::f64)}});
 }
 
 }  // namespace
@@ -217,12 +248,14 @@ Spec rwkv7_variant() {
        .paper = "Peng et al. 2025, arXiv 2503.14456",
        .cases = {{},
                  {{"norm", false}, {"bonus", false}, {"gate", false}},
-                 {{"norm", false}, {"rank", 2}}},
+                 {{"negative", true}, {"norm", false}, {"rank", 2}}},
        .evidence = {{"limits",
                      "without removal it is gla with the same decays; with unit keys, no decay, "
                      "equal ξ and rates of 1 it is deltanet; for equal channels and keys of one "
                      "direction its weights have a closed form",
-                     rwkv7_limits}}});
+                     rwkv7_limits},
+                    {"parity", "with negative eigenvalues the state follows the parity of bits",
+                     rwkv7_parity}}});
 }
 
 }  // namespace longhand::attention

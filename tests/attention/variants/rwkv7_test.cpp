@@ -1,4 +1,9 @@
 // rwkv7; the suite of conformance/ tests what holds for every variant.
+#include <algorithm>
+#include <cmath>
+
+#include "longhand/attention/bases/delta_attention.h"
+#include "longhand/core/linalg.h"
 #include "tests/attention/attention_check.h"
 #include "tests/attention/scan_variant_check.h"
 
@@ -120,4 +125,47 @@ TEST_CASE("rwkv7: f32 over 65,536 tokens is near f64, for slow and fast decays")
   INFO("bias " << bias << ": result " << e.result << ", gradients " << e.gradients);
   CHECK(e.result < 2e-5);
   CHECK(e.gradients < 1e-4);
+}
+
+TEST_CASE("rwkv7: a transition has one negative eigenvalue exactly if c Σ a κ² e^-g > 1") {
+  const bool negative = GENERATE(false, true);
+  const double rate = GENERATE(-1.0, 0.5, 3.0), u = std::exp(-std::exp(-0.5)),
+               c = negative ? 1 + u : 1;
+  const int64_t N = 20, H = 2, D = 4;
+  const auto variant = make_variant("rwkv7", {.max_length = N, .causal = true},
+                                    options_of({{"negative", negative}, {"rank", int64_t{2}}}));
+  auto state = variant->state_dict();
+  copy_into(state.at("decay_bias"), normal({H, D}, 1, DType::f64, 2));
+  state.at("rate_bias").fill(rate);
+  const Variable q(normal({1, N, H, D}, 2)), x(normal({1, N, H * D}, 3));
+  const attention::DeltaInputs of =
+      dynamic_cast<const attention::DeltaAttention&>(*variant).operands({q, q, q, x});
+  const Tensor decays = exp(of.log_decay).value(), removed = (of.read * exp(of.log_decay)).value();
+  int64_t with = 0, without = 0;
+  double least = 1;
+  for (int64_t i = 0; i < N; ++i)
+    for (int64_t h = 0; h < H; ++h) {
+      // Of the symmetric matrix diag(e^g) - c y yᵀ, y = sqrt(a) κ, which is similar to the transition.
+      Tensor M = Tensor::empty({D, D}, DType::f64);
+      double sum = 0, y[D];
+      for (int64_t l = 0; l < D; ++l) {
+        const double kappa = removed.at({0, i, h, l}),
+                     square = kappa * of.k.value().at({0, i, h, l});
+        sum += c * square / decays.at({0, i, h, l});
+        y[l] = std::copysign(std::sqrt(square), kappa);
+      }
+      for (int64_t l = 0; l < D; ++l)
+        for (int64_t m = 0; m < D; ++m)
+          M.data<double>()[l * D + m] = (l == m ? decays.at({0, i, h, l}) : 0) - c * y[l] * y[m];
+      const auto values = symmetric_eigenvalues(M).to_vector<double>();
+      const auto below =
+          std::count_if(values.begin(), values.end(), [](double e) { return e < 0; });
+      CHECK(below == (sum > 1));
+      ++(below == 1 ? with : without);
+      least = std::min(least, *std::min_element(values.begin(), values.end()));
+    }
+  CHECK(least >= u - c);
+  CHECK((rate < 0 ? without : with) > 0);
+  if (of.beta.defined())
+    CHECK(near(of.beta.value(), Tensor::full({1, N, H}, c, DType::f64), 1e-15));
 }
