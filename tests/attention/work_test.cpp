@@ -45,6 +45,7 @@ const std::vector<Case> cases{
     {"deltanet", {}, true, 1.052, 1.061},
     {"gated_deltanet", {}, true, 1.038, 1.048},
     {"kda", {}, true, 1.031, 1.040},
+    {"gdn2", {}, true, 1.031, 1.040},
     {"rwkv7", {}, true, 1.047, 1.057},
     {"mesa", {}, true, 0.613, 0.634},
     {"gaussian"},

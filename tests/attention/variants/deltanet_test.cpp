@@ -1,4 +1,4 @@
-// deltanet, gated_deltanet, deltaproduct and kda; the suite of conformance/ tests what holds for every variant.
+// deltanet, gated_deltanet, deltaproduct, kda and gdn2; the suite of conformance/ tests what holds for every variant.
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/delta_scan.h"
 #include "tests/attention/attention_check.h"
@@ -27,13 +27,21 @@ Variable formula(const std::string& name, Parameters p, const Variable& q, const
   Variable g;
   if (name == "gated_deltanet" || name == "deltaproduct")
     g = -(exp(p["log_rate"]) * steps(linear(x, p["step.weight"]) + p["step_bias"]));
-  if (name == "kda")
+  if (name == "kda" || name == "gdn2")
     g = -(exp(p["log_rate"]) *
           steps(reshape(linear(linear(x, p["decay_down.weight"]), p["decay_up.weight"]),
                         {B, N, H, D}) +
                 p["step_bias"]));
-  attention::DeltaInputs in{unit(q, silu) / std::sqrt(static_cast<double>(D)), unit(k, silu), v,
-                            limit * sigmoid(linear(x, p["beta.weight"])), g};
+  attention::DeltaInputs in{
+      unit(q, silu) / std::sqrt(static_cast<double>(D)), unit(k, silu), v, {}, g};
+  if (name == "gdn2") {
+    const auto gate = [&](const char* of) { return sigmoid(reshape(linear(x, p[of]), k.shape())); };
+    in.beta = Variable(Tensor::full({B, N, H}, 1, DType::f64));
+    in.read = in.k * (limit * gate("erase.weight"));
+    in.v = v * gate("write.weight");
+  } else {
+    in.beta = limit * sigmoid(linear(x, p["beta.weight"]));
+  }
   int64_t n = 1;
   if (name == "deltaproduct") {  // n rules for each token, in order
     n = p["keys.weight"].size(0) / (H * D) + 1;
@@ -56,7 +64,7 @@ Variable formula(const std::string& name, Parameters p, const Variable& q, const
     in = {in_order(queries), in_order(keys), in_order(values), in_order(strengths),
           in_order(decays)};
   }
-  Variable y = def::apply(def::delta(in.q, in.k, in.beta, in.log_decay), in.v);
+  Variable y = def::apply(def::delta(in.q, in.k, in.beta, in.log_decay, in.read), in.v);
   if (n > 1) y = slice(y, 1, n - 1, n * N, n);
   if (p.count("norm")) y = y / sqrt(mean(square(y), {3}, true) + 1e-5) * p["norm"];
   if (p.count("gate.weight")) {
@@ -73,7 +81,7 @@ Variable formula(const std::string& name, Parameters p, const Variable& q, const
 }  // namespace
 
 TEST_CASE("delta rules equal their N x N form, with their gradients") {
-  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda");
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda", "gdn2");
   const bool plain = GENERATE(false, true);
   INFO(name << " plain " << plain);
   Settings settings;
@@ -100,13 +108,13 @@ TEST_CASE("delta rules equal their N x N form, with their gradients") {
 }
 
 TEST_CASE("delta rules: a sample of a batch gives what it gives alone") {
-  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda");
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda", "gdn2");
   const auto variant = make_variant(name, {.max_length = 60, .causal = true});
   check_samples(*variant, Operands({3, 60, 2, 4}), {60, 17, 1}, 1e-12, 1e-11);
 }
 
 TEST_CASE("delta rules: a decoder keeps D x D numbers a head") {
-  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda");
+  const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda", "gdn2");
   const auto variant =
       make_variant(name, {.heads = 3, .dim = 8, .max_length = 100, .causal = true});
   CHECK(variant->state_bytes(1) == 3 * 8 * 8 * 8);
