@@ -40,6 +40,17 @@ Tensor sinusoids(int64_t length, int64_t width, DType dtype) {
   return out;
 }
 
+Variable rotate_pairs(const Variable& x, const Variable& cosines, const Variable& sines) {
+  const int64_t R = cosines.size(-1), D = x.size(-1);
+  check<ShapeError>(sines.shape() == cosines.shape() && 2 * R <= D,
+                    "rotate_pairs: expected cosines and sines of one shape, of at most ", D / 2,
+                    " angles for ", D, " channels, got ", cosines.shape(), " and ", sines.shape());
+  const Variable a = slice(x, -1, 0, R), b = slice(x, -1, R, 2 * R);
+  Variables parts{a * cosines - b * sines, a * sines + b * cosines};
+  if (2 * R < D) parts.push_back(slice(x, -1, 2 * R, D));
+  return concat(parts, -1);
+}
+
 Variable rotate_by_position(const Variable& x, int64_t first) {
   check<ShapeError>(x.rank() == 4 && x.size(3) % 2 == 0,
                     "rotary positions: expected x (B, N, H, D) with even D, got ", x.shape());
@@ -47,10 +58,8 @@ Variable rotate_by_position(const Variable& x, int64_t first) {
   const auto table = [&](auto f) {
     return Variable(position_table(first, N, half, D, x.dtype(), f).reshape({1, N, 1, half}));
   };
-  const Variable c = table([](double a) { return std::cos(a); });
-  const Variable s = table([](double a) { return std::sin(a); });
-  const Variable a = slice(x, 3, 0, half), b = slice(x, 3, half, D);
-  return concat({a * c - b * s, a * s + b * c}, 3);
+  return rotate_pairs(x, table([](double a) { return std::cos(a); }),
+                      table([](double a) { return std::sin(a); }));
 }
 
 Position::Position(const Scope& scope_, const std::string& kind, int64_t max_length, int64_t width)

@@ -33,7 +33,7 @@ class ScanAttention : public Variant {
   virtual ScanInputs operands(const Inputs& in) const = 0;
   /// operands() of sequences with the given lengths, of which padding leaves the state as it is:
   /// tokens, queries, keys and values are 0 there. Undefined lengths: no padding.
-  ScanInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
+  virtual ScanInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
   /// What is added to the sums S_iᵀ q_i, (B, N, H, D); undefined: nothing.
   virtual Variable direct(const Inputs&) const { return {}; }
   /// The result for the sums (B, N, H, D): direct() is added, then 1/sqrt(D), norm and gate.

@@ -417,8 +417,9 @@ void long_sums(const Subject& s, Findings& f) {
     const Tensor lo = forward(*narrow, q, k, v);
     const Tensor hi = forward(*wide, in_f64(q), in_f64(k), in_f64(v));
     for (const int64_t column : {0, 1}) {
-      const double error = column_error(s.causal ? lo.slice(1, N - 1, N) : lo,
-                                        s.causal ? hi.slice(1, N - 1, N) : hi, column);
+      // Of the last rows: in a single one, a weight with a sign may be near 0.
+      const auto last = [&](const Tensor& t) { return s.causal ? t.slice(1, N - 16, N) : t; };
+      const double error = column_error(last(lo), last(hi), column);
       f.expect(error <= most, N, " tokens: expected a difference of f32 and f64 of at most ", most,
                " in column ", column, ", got ", error);
       worst = std::max(worst, error), longest = N;

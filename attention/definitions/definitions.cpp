@@ -10,6 +10,7 @@
 #include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
 #include "longhand/core/linalg.h"
+#include "longhand/nn/position.h"
 
 namespace longhand::attention::definitions {
 namespace {
@@ -406,6 +407,21 @@ Variable mesa(const Variable& q, const Variable& k, const Variable& beta, const 
   const Variable M = A + unsqueeze(unsqueeze(lambda, 1), 3) * I;
   const Variable x = squeeze(matmul(pinv(M), unsqueeze(heads(q), 4)), 4);
   return retention(heads(x), weighed, log_decay);
+}
+
+Variable mamba3(const Variable& q, const Variable& k, const Variable& steps, const Variable& blends,
+                const Variable& log_decay, const Variable& angles) {
+  const int64_t N = q.size(1), m = angles.size(3);
+  const Variable turned = cos_sin(cumsum(angles, 1)), cosines = slice(turned, 3, 0, m),
+                 sines = slice(turned, 3, m, 2 * m);
+  const Variable Q = nn::rotate_pairs(q, cosines, sines), K = nn::rotate_pairs(k, cosines, sines);
+  // The share that a token leaves to the key before it; that of a token behind the last one is not visible.
+  const Variable left = (1 - blends) * steps,
+                 of_next = concat({slice(left, 1, 1, N), slice(left, 1, 0, 1)}, 1);
+  Tensor earlier = visible(N, N, {.causal = true}).clone();
+  for (int64_t i = 0; i < N; ++i) earlier.slice(2, i, i + 1).slice(3, i, i + 1).fill(0);
+  return retention(Q, K * unsqueeze(blends * steps, 3), log_decay) +
+         only(earlier, retention(Q, K * unsqueeze(of_next, 3), log_decay));
 }
 
 Variable lowrank(const Variable& U, const Variable& V, bool softmax, const Tensor& visible) {

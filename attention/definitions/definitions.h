@@ -160,6 +160,12 @@ Variable delta(const Variable& q, const Variable& k, const Variable& beta,
 Variable mesa(const Variable& q, const Variable& k, const Variable& beta, const Variable& log_decay,
               const Variable& lambda);
 
+/// W_ij = (R_i q_i)·(R_j k_j) e^(g_(j+1) + … + g_i) (λ_j Δ_j + (1 - λ_(j+1)) Δ_(j+1)) for j < i, and q_i·k_i λ_i Δ_i
+/// for j = i, for steps Δ, blends λ and decays g (B, N, H). R_i rotates the pair of channels l and l + m by θ_1l + … +
+/// θ_il, for angles θ (B, N, H, m). Lahoti et al. 2026 (arXiv 2603.15569), section 3.
+Variable mamba3(const Variable& q, const Variable& k, const Variable& steps, const Variable& blends,
+                const Variable& log_decay, const Variable& angles);
+
 // ---- weights that do not depend on queries and keys ---------------------------------------------
 
 /// U Vᵀ for U and V (H, N, r) over the visible keys, or its softmax. Tay et al. 2020 (arXiv

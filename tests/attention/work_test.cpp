@@ -42,6 +42,7 @@ const std::vector<Case> cases{
      true,
      1.373,
      1.516},
+    {"mamba3", {}, true, 1.423, 1.479},
     {"deltanet", {}, true, 1.052, 1.061},
     {"gated_deltanet", {}, true, 1.038, 1.048},
     {"kda", {}, true, 1.031, 1.040},
