@@ -530,6 +530,21 @@ void decoding(const Subject& s, Findings& f) {
                " times state_bytes() = ", variant->state_bytes(i + 1), " bytes, got ",
                decoder->bytes());
   }
+  // Enough tokens for operations to divide one sequence among several tasks.
+  const Needs needs = variant->capabilities().needs;
+  if (needs != Needs::state && needs != Needs::sums) return;
+  constexpr int64_t many = 4100;
+  const auto alone = s.make({.heads = 1, .max_length = many});
+  const Sample y = sample({1, many, 1, D});
+  const Tensor rows = forward(*alone, y);
+  const auto state = alone->decoder(1);
+  for (int64_t i = 0; i < many; ++i) {
+    const auto token = [&](const Tensor& t) { return t.select(1, i); };
+    const Tensor out = state->step(token_of(*alone, token(y.q), token(y.k), token(y.v)));
+    if (i + 16 >= many)
+      near(f, concat_message("token ", i, " of ", many, ", decoded and in the whole sequence"), out,
+           token(rows), 1e-8);
+  }
 }
 
 void groups(const Subject& s, Findings& f) {
