@@ -28,6 +28,7 @@ struct CachedHead {
   const double* decays;  // sums of decays, or null
   double bias;           // of the first `biased` keys
   int64_t biased;
+  double sink;  // -inf: none
 
   // The scores of n keys from `first` on. Inside simd().
   void scores(const CacheScores& s, int64_t first, int64_t n, T* to) const {
@@ -105,12 +106,16 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
           for (int64_t d = 0; d < D; ++d) sums[d] *= factor;
           most = top;
         }
-        for (int64_t l = 0; l < n; ++l) w[l] = math::exp(w[l] - most);
+        if (s.sigmoid)
+          for (int64_t l = 0; l < n; ++l) w[l] = 1 / (1 + math::exp(-w[l]));
+        else
+          for (int64_t l = 0; l < n; ++l) w[l] = math::exp(w[l] - most);
         den += static_cast<double>(kernels::row_sum(w, n));
         std::fill(out, out + D, T{0});
         tile::add_rows(head.v + j * D, n, D, w, out);
         for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
       }
+    den += math::exp(head.sink - static_cast<double>(most));
     for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(s.normalized ? sums[d] / den : sums[d]);
   });
 }
@@ -152,7 +157,9 @@ class CacheDecoder final : public Decoder {
 
   void append(const Token& token) override {
     const int64_t before = cache_.capacity();
-    cache_.put(scores_.place ? scores_.place(length_) : length_, token.k, token.v);
+    if (scores_.before && length_ > 0) scores_.before(token, cache_.keys().slice(2, 0, length_));
+    cache_.put(scores_.place ? scores_.place(length_) : length_, of_heads(token.k),
+               of_heads(token.v));
     if (scores_.log_decay) {
       if (cache_.capacity() > before)
         decays_ = with_room(decays_, {batch_, heads_, cache_.capacity()}, DType::f64, length_);
@@ -176,10 +183,18 @@ class CacheDecoder final : public Decoder {
       keys += n;
       values += scores_.most > 0 ? std::min(n, scores_.most * groups_) : n;
     }
-    return {.read = (keys + values) * cache_.token_bytes() / (2 * groups_) + of_decays(length_)};
+    Traffic out{.read =
+                    (keys + values) * cache_.token_bytes() / (2 * groups_) + of_decays(length_)};
+    if (scores_.before) {
+      out.updated = length_ * cache_.token_bytes() / 2;
+      out.read -= out.updated;
+    }
+    return out;
   }
 
  private:
+  // Keys that a function of the heads changes have as many heads.
+  Tensor of_heads(const Tensor& x) const { return scores_.before ? repeat_groups(x, groups_) : x; }
   int64_t of_decays(int64_t tokens) const {
     return scores_.log_decay ? batch_ * heads_ * tokens * int64_t{sizeof(double)} : 0;
   }
@@ -249,17 +264,19 @@ Tensor CacheAttention::operator()(const Tensor& q, const KeyValueCache& cache,
     parallel_for(q.size(0) * H, heads_of_task(cache.size() * D), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) {  // b H + head
         const int64_t head = r % H, at = (r / H * G + head / (H / G)) * room * D;
-        const CachedHead<T> of{queries.data<T>() + r * D,
-                               k.data<T>() + at,
-                               v.data<T>() + at,
-                               D,
-                               cache.size() - 1,
-                               scores_.slopes.empty() ? 0.0 : scores_.slopes[head],
-                               decays.defined() ? decays.data<double>() + r * room : nullptr,
-                               bias,
-                               biased};
-        attend(of, scores_, runs[runs.size() > 1 ? static_cast<size_t>(head) : 0],
-               sums_.data() + r * D, out.data<T>() + r * D);
+        const CachedHead<T> of{
+            queries.data<T>() + r * D,
+            k.data<T>() + at,
+            v.data<T>() + at,
+            D,
+            cache.size() - 1,
+            scores_.slopes.empty() ? 0.0 : scores_.slopes[head],
+            decays.defined() ? decays.data<double>() + r * room : nullptr,
+            scores_.biases.empty() ? bias : scores_.biases[head],
+            scores_.biases.empty() ? biased : cache.size(),
+            scores_.sinks.empty() ? -std::numeric_limits<double>::infinity() : scores_.sinks[head]};
+        attend(of, scores_, runs[static_cast<size_t>(r) % runs.size()], sums_.data() + r * D,
+               out.data<T>() + r * D);
       }
     });
   });

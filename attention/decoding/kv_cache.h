@@ -15,12 +15,14 @@ Tensor repeat_groups(const Tensor& x, int64_t heads);
 /// Runs [begin, end) of keys, in increasing order.
 using KeyRuns = std::vector<std::pair<int64_t, int64_t>>;
 
-/// The weight of key j for query i is e^s_ij, or with `normalized` e^s_ij / sum_j e^s_ij.
+/// The weight of key j for query i is e^s_ij, with `normalized` e^s_ij / sum_j e^s_ij, or with `sigmoid`
+/// 1 / (1 + e^-s_ij).
 struct CacheScores {
   double scale = 1;       // s_ij = scale q_i·k_j
   bool distance = false;  // s_ij = -scale |q_i - k_j|² / 2 instead
   bool normalized = true;
-  int64_t window = 0;  // if not 0, only keys with i - j < window
+  bool sigmoid = false;  // only without `normalized`
+  int64_t window = 0;    // if not 0, only keys with i - j < window
   /// Appends the only keys that the query of a token and head attends to, at least one; empty: all.
   std::function<void(int64_t head, int64_t query, KeyRuns& to)> parts{};
   /// If not 0, that of a cache of constant size, in which place() is where a token replaces an earlier
@@ -29,9 +31,13 @@ struct CacheScores {
   std::function<int64_t(int64_t token)> place{};
   int64_t most = 0;              // if not 0, only the keys with the `most` highest scores
   std::vector<double> slopes{};  // one a head, or none: -slope (i - j) is added to s_ij
+  std::vector<double> biases{};  // one a head, or none: added to s_ij
+  std::vector<double> sinks{};   // one a head, or none: e^sink is added to the sums of `normalized`
   /// The log decay (B, H) of a token, or empty: Σ of those of the tokens t, j < t <= i, is added to
   /// s_ij.
   std::function<Tensor(const Token&)> log_decay{};
+  /// Called with each token but the first before its key is kept: may change the keys so far, (B, G, t, D).
+  std::function<void(const Token&, const Tensor& keys)> before{};
 };
 
 /// Keys and values of the tokens so far, with room for more, which doubles when it is full.
@@ -67,8 +73,8 @@ class CacheAttention {
  public:
   explicit CacheAttention(CacheScores scores) : scores_(std::move(scores)) {}
 
-  /// The result (B, H, D) for queries q (B, H, D) to the runs of keys of each head, or the same of all
-  /// heads. With the sums of decays (B, H, capacity) in f64, or undefined; `bias` is added to the scores
+  /// The result (B, H, D) for queries q (B, H, D) to the runs of keys of each head of each sequence (B H), of
+  /// each head (H), or of all heads (1). With the sums of decays (B, H, capacity) in f64, or undefined; `bias` is added to the scores
   /// of the first `biased` keys.
   Tensor operator()(const Tensor& q, const KeyValueCache& cache, const std::vector<KeyRuns>& runs,
                     const Tensor& decays = {}, double bias = 0, int64_t biased = 0);

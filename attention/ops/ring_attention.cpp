@@ -4,7 +4,8 @@
 //   L = log Σ_p e^(L_p),  o = Σ_p e^(L_p - L) o_p
 //
 // Given o and L, gradients are sums over the keys, and so over the parts. Those of keys and values follow
-// them round: every part adds its share, and after P steps they are at home.
+// them round: every part adds its share, and after P steps they are at home. A sink is added to the result
+// of all keys.
 #include "longhand/attention/ops/ring_attention.h"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <limits>
 
 #include "longhand/attention/mask.h"
+#include "longhand/attention/ops/tile/sink.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/core/error.h"
 #include "longhand/core/kernels/elementwise.h"
@@ -65,8 +67,10 @@ class Ring {
   Ring(const SoftmaxAttentionOptions& options, const std::shared_ptr<const Join>& join)
       : options_(options), join_(join), part_(join->part()), parts_(join->parts()) {
     check<ConfigError>(
-        !options.log_decay.defined() && !options.key_bias.defined() && !options.pattern,
-        "ring attention: expected neither log_decay, key_bias nor pattern");
+        !options.log_decay.defined() && !options.key_bias.defined() && !options.pattern &&
+            !options.sigmoid,
+        "ring attention: expected neither log_decay, key_bias, pattern nor sigmoid weights");
+    options_.sink = {};
   }
 
   Attended forward(const Tensor& q, const Tensor& own) const {
@@ -157,15 +161,25 @@ Variable ring_attention(const Variable& q, const Variable& k, const Variable& v,
                         const SoftmaxAttentionOptions& options,
                         const std::shared_ptr<const Join>& join) {
   const Ring ring(options, join);
-  const Tensor own = pack(k.value(), v.value());
-  const Attended result = ring.forward(q.value(), own);
-  return record("ring_attention", result.out, {q, k, v},
-                [ring, q = q.value(), own, result](const Tensor& dout, std::span<GradSlot> dx) {
-                  const auto [dq, of_own] = ring.backward(q, own, result, dout.contiguous());
-                  const Tensor gradients[] = {dq, of_own.select(0, 0), of_own.select(0, 1)};
-                  for (size_t i = 0; i < dx.size(); ++i)
-                    if (dx[i]) dx[i].take(gradients[i]);
-                });
+  const Tensor own = pack(k.value(), v.value()),
+               sink = options.sink.defined() ? options.sink.value() : Tensor();
+  Attended result = ring.forward(q.value(), own);
+  Variables operands{q, k, v};
+  if (sink.defined()) {
+    tile::add_sink(sink, 1, result.out, result.log_sums);
+    operands.push_back(options.sink);
+  }
+  return record(
+      "ring_attention", result.out, operands,
+      [ring, q = q.value(), own, sink, result](const Tensor& grad, std::span<GradSlot> dx) {
+        const Tensor dout = grad.contiguous();
+        if (sink.defined() && dx[3])
+          dx[3].take(tile::sink_gradient(sink, 1, result.out, result.log_sums, dout, {}));
+        const auto [dq, of_own] = ring.backward(q, own, result, dout);
+        const Tensor gradients[] = {dq, of_own.select(0, 0), of_own.select(0, 1)};
+        for (size_t i = 0; i < 3; ++i)
+          if (dx[i]) dx[i].take(gradients[i]);
+      });
 }
 
 }  // namespace longhand::attention

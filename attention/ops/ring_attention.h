@@ -15,7 +15,7 @@ namespace longhand::attention {
 /// options.key_lengths are the lengths of whole sequences and apply to queries too; query_lengths,
 /// first_query and first_key are not used. Liu, Zaharia and Abbeel 2023 (arXiv 2310.01889).
 ///
-/// Throws as softmax_attention() does, and ConfigError for a log_decay, a key_bias or a pattern.
+/// Throws as softmax_attention() does, and ConfigError for a log_decay, a key_bias, a pattern or sigmoid weights.
 Variable ring_attention(const Variable& q, const Variable& k, const Variable& v,
                         const SoftmaxAttentionOptions& options,
                         const std::shared_ptr<const Join>& join);

@@ -29,6 +29,10 @@
 //
 // Where L is a result too, dL_i adds p_ij dL_i to ds_ij: it is subtracted from δ_i.
 //
+// A sink is added to o and L in the end (tile/sink.h). Sigmoid weights have neither m, l nor L:
+//
+//   p_ij = σ(s_ij),  o_i = Σ_j p_ij v_j,  ds_ij = p_ij (1 - p_ij) dp_ij
+//
 // With a pattern, the blocks of queries lie within its blocks, and each lists the blocks of keys that
 // it attends to. A task reads the tiles of keys in the union of its lists, and each of its blocks of
 // queries computes with those parts of a tile that are on its own list. The backward pass needs no
@@ -46,6 +50,7 @@
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
+#include "longhand/attention/ops/tile/sink.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
@@ -111,6 +116,7 @@ struct Rule {
   Tensor decays, key_bias;
   std::shared_ptr<const BlockPattern> pattern;
   int64_t keys_of_query;  // about how many a query attends to
+  bool sigmoid;
 
   const double* decays_of(int64_t b, int64_t h) const {
     return decays ? decays.data<double>() + (b * sizes.H + h) * sizes.M + first_query : nullptr;
@@ -323,6 +329,23 @@ void accumulate_powers(const ScoreTile<T>& tile, int64_t keys, T* s, const T* sh
       });
 }
 
+// σ(s) and its derivative, for use inside simd().
+template <class T>
+std::pair<T, T> sigmoid_of(T s) {
+  const T e = Base<T>::power(-std::abs(s)), larger = 1 / (1 + e);
+  return {s < 0 ? e * larger : larger, e * larger * larger};
+}
+
+template <bool dropout, class T>
+void sigmoids(const ScoreTile<T>& tile, int64_t keys, T* s) {
+  tile.template for_pairs<dropout>(
+      keys, [=](int64_t, int64_t x, int64_t y, bool keep_x, bool keep_y) {
+        const T px = sigmoid_of(s[x]).first, py = sigmoid_of(s[y]).first;
+        s[x] = keep_x ? px : T{0};
+        s[y] = keep_y ? py : T{0};
+      });
+}
+
 // to (n, D) = rows [first, first + n) of a head.
 template <class T>
 void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t n,
@@ -443,6 +466,16 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
   const int64_t count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
   tile.compute(keys, k);
   T* const s = tile.scores();
+  if (rule.sigmoid) {
+    simd([&, s] {
+      if (rule.dropout.on())
+        sigmoids<true>(tile, keys.size(), s);
+      else
+        sigmoids<false>(tile, keys.size(), s);
+    });
+    gemm_tile<T>(count, D, keys.size(), {s, 1, lanes}, v, D, x.o, D, true);
+    return;
+  }
   simd([&, lanes, s, o = x.o, m = x.m, l = x.l, rescale = x.rescale] {
     T top[query_block], shift[query_block], shrink[query_block], sum[query_block] = {};
     std::copy_n(m, lanes, top);
@@ -567,14 +600,15 @@ void write_result(const Rule& rule, const ScoreTile<T>& tile, const Attended<T>&
   const T *const o = x.all_o ? x.all_o : x.o, *const l = x.all_l ? x.all_l : x.l;
   for (int64_t i = 0; i < rows; ++i) {
     T* const to = out.at(b, first + i, h);
-    if (i >= tile.count() || l[i] == 0) {
+    const T sum = rule.sigmoid ? T{1} : l[i];
+    if (i >= tile.count() || sum == 0) {
       std::fill_n(to, D, T{0});
       lse[first + i] = -infinity<T>;
       continue;
     }
-    const T factor = static_cast<T>(rule.dropout.scale()) / l[i];
+    const T factor = static_cast<T>(rule.dropout.scale()) / sum;
     for (int64_t d = 0; d < D; ++d) to[d] = factor * o[i * D + d];
-    lse[first + i] = x.m[i] + Base<T>::log(l[i]);
+    lse[first + i] = x.m[i] + Base<T>::log(sum);
   }
 }
 
@@ -658,6 +692,20 @@ void score_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, const 
       });
 }
 
+template <bool dropout, class T>
+void sigmoid_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, T scale) {
+  const auto one = [=](int64_t x, bool keep) {
+    const auto [p, slope] = sigmoid_of(s[x]);
+    ds[x] = keep ? slope * ds[x] : T{0};
+    s[x] = !dropout ? p : keep ? p * scale : T{0};
+  };
+  tile.template for_pairs<dropout>(keys,
+                                   [=](int64_t, int64_t x, int64_t y, bool keep_x, bool keep_y) {
+                                     one(x, keep_x);
+                                     one(y, keep_y);
+                                   });
+}
+
 // Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
 // D), dc, whose keys are dc_step apart, and x.dq. ds is scratch memory for a tile.
 template <class T>
@@ -668,7 +716,11 @@ void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k,
   T* const s = tile.scores();
   if (dk || dq || dc) gemm_tile<T>(n, lanes, D, {v, D, 1}, x.dot, lanes, ds, lanes, false);
   simd([&, scale = static_cast<T>(rule.dropout.scale())] {
-    if (rule.dropout.on())
+    if (rule.sigmoid && rule.dropout.on())
+      sigmoid_gradients<true>(tile, n, s, ds, scale);
+    else if (rule.sigmoid)
+      sigmoid_gradients<false>(tile, n, s, ds, scale);
+    else if (rule.dropout.on())
       score_gradients<true>(tile, n, s, ds, x.l, x.delta, scale);
     else
       score_gradients<false>(tile, n, s, ds, x.l, x.delta, scale);
@@ -940,6 +992,9 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                      "softmax_attention: a block of keys expects neither log_decay nor pattern");
   check_bias("log_decay", g, q.dtype(), {z.B, z.M, z.H});
   check_bias("key_bias", key_bias, q.dtype(), {z.B, z.M, z.H});
+  check_bias("sink", options.sink, q.dtype(), {z.H});
+  check<ConfigError>(!options.sigmoid || !(g.defined() || options.sink.defined()),
+                     "softmax_attention: sigmoid weights expect neither log_decay nor sink");
   check<ConfigError>(!g.defined() || options.causal,
                      "softmax_attention: a log_decay requires causal attention");
   check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
@@ -965,51 +1020,57 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
           G,
           c,
           options.pattern,
-          keys_of_query(pattern, z)};
+          keys_of_query(pattern, z),
+          options.sigmoid};
 }
 
 // log_sums only if `with_sums`.
 SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Variable& v_,
                                const SoftmaxAttentionOptions& options, bool with_sums) {
   const Rule rule = make_rule(q_.value(), k_.value(), v_.value(), options);
+  check<ConfigError>(!with_sums || !rule.sigmoid,
+                     "softmax_attention: sigmoid weights have no normalisers, and so no sums");
   const Sizes& z = rule.sizes;
-  const Variable &g = options.log_decay, &key_bias = options.key_bias;
+  const Variable &g = options.log_decay, &key_bias = options.key_bias, &sink = options.sink;
+  const double log_e = q_.dtype() == DType::f32 ? Base<float>::log_e : Base<double>::log_e;
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
   Tensor out = Tensor::empty(q.shape(), q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());
   dispatch_float(q.dtype(),
                  [&]<class T>() { forward<T>(rule, q.value(), k.value(), v.value(), out, lse); });
+  if (sink.defined()) add_sink(sink.value(), log_e, out, lse);
   // Saves L instead of the N x M probabilities: recomputing them is cheaper than reading them.
   Variables operands{q, k, v};
-  for (const Variable* const x : {&g, &key_bias})
+  for (const Variable* const x : {&g, &key_bias, &sink})
     if (x->defined()) operands.push_back(*x);
   std::vector<Tensor> results{out};
-  if (with_sums)
-    dispatch_float(q.dtype(), [&]<class T>() {
-      results.push_back(affine(Variable(lse), 1 / static_cast<double>(Base<T>::log_e)).value());
-    });
-  const Variables recorded =
-      record_all("softmax_attention", results, operands,
-                 [rule, q = q.value(), k = k.value(), v = v.value(), out, lse](
-                     std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) {
-                   const Tensor dout = with_contiguous_rows(grads_out[0]),
-                                dlse = grads_out.size() > 1 ? grads_out[1].contiguous() : Tensor();
-                   auto [dq, dk, dv] = gradients_of(grad_in);
-                   Gradient dc;
-                   const auto biases = grad_in.subspan(3);  // of log_decay, then of key_bias
-                   if (std::any_of(biases.begin(), biases.end(),
-                                   [](const GradSlot& slot) { return bool(slot); }))
-                     dc.to = Tensor::zeros({rule.sizes.B, rule.sizes.M, rule.sizes.H}, q.dtype());
-                   dispatch_float(q.dtype(), [&, &dq = dq, &dk = dk, &dv = dv]<class T>() {
-                     backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
-                                        Heads<const T>(out), Heads<const T>(dout), lse.data<T>(),
-                                        dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dc});
-                   });
-                   const bool decays = rule.decays.defined();
-                   if (decays && biases.front())  // dg_t = -Σ_(u>=t) dc_u
-                     biases.front().take(affine(cumsum(Variable(dc.to), 1, true), -1).value());
-                   if (biases.size() > (decays ? 1 : 0) && biases.back()) biases.back().take(dc.to);
-                 });
+  if (with_sums) results.push_back(affine(Variable(lse), 1 / log_e).value());
+  const Variables recorded = record_all(
+      "softmax_attention", results, operands,
+      [rule, q = q.value(), k = k.value(), v = v.value(), out, lse, log_e,
+       sink = sink.defined() ? sink.value() : Tensor()](std::span<const Tensor> grads_out,
+                                                        std::span<GradSlot> grad_in) {
+        const Tensor dout = with_contiguous_rows(grads_out[0]),
+                     dlse = grads_out.size() > 1 ? grads_out[1].contiguous() : Tensor();
+        auto [dq, dk, dv] = gradients_of(grad_in);
+        Gradient dc;
+        // Of log_decay, then of key_bias.
+        const auto biases = grad_in.subspan(3, grad_in.size() - (sink.defined() ? 4 : 3));
+        if (std::any_of(biases.begin(), biases.end(),
+                        [](const GradSlot& slot) { return bool(slot); }))
+          dc.to = Tensor::zeros({rule.sizes.B, rule.sizes.M, rule.sizes.H}, q.dtype());
+        dispatch_float(q.dtype(), [&, &dq = dq, &dk = dk, &dv = dv]<class T>() {
+          backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
+                             Heads<const T>(out), Heads<const T>(dout), lse.data<T>(),
+                             dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dc});
+        });
+        if (sink.defined() && grad_in.back())
+          grad_in.back().take(sink_gradient(sink, log_e, out, lse, dout, dlse));
+        const bool decays = rule.decays.defined();
+        if (decays && biases.front())  // dg_t = -Σ_(u>=t) dc_u
+          biases.front().take(affine(cumsum(Variable(dc.to), 1, true), -1).value());
+        if (biases.size() > (decays ? 1 : 0) && biases.back()) biases.back().take(dc.to);
+      });
   return {recorded[0], with_sums ? recorded[1] : Variable()};
 }
 
@@ -1030,9 +1091,10 @@ void add_softmax_attention_gradients(const Tensor& q, const Tensor& k, const Ten
                                      const Tensor& out, const Tensor& log_sums, const Tensor& dout,
                                      const SoftmaxAttentionOptions& options, Tensor& dq, Tensor& dk,
                                      Tensor& dv) {
-  check<ConfigError>(!options.log_decay.defined() && !options.key_bias.defined(),
-                     "softmax_attention: expected neither log_decay nor key_bias for the gradients "
-                     "of a block of keys");
+  check<ConfigError>(!options.log_decay.defined() && !options.key_bias.defined() &&
+                         !options.sink.defined() && !options.sigmoid,
+                     "softmax_attention: expected neither log_decay, key_bias, sink nor sigmoid "
+                     "weights for the gradients of a block of keys");
   const Rule rule = make_rule(q, k, v, options);
   const Sizes& z = rule.sizes;
   check<ShapeError>(out.shape() == q.shape() && dout.shape() == q.shape() &&

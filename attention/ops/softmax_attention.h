@@ -40,6 +40,12 @@ struct SoftmaxAttentionOptions {
   Variable log_decay{};
   /// (B, M, H), finite; undefined: 0. key_bias_j is added to the scores of key j, for every query.
   Variable key_bias{};
+  /// (H); undefined: -inf. The score of one more key for all queries of a head, whose value is 0: e^sink is
+  /// added to normalisers. Xiao et al. 2023 (arXiv 2309.17453).
+  Variable sink{};
+  /// Weights are σ(s_ij) = 1 / (1 + e^(-s_ij)), not normalised, in place of a softmax. Without log_decay, sink
+  /// and sums. Ramapuram et al. 2024 (arXiv 2409.04431).
+  bool sigmoid = false;
   /// Of the probabilities, as ProbabilityDropout says; its section is that of the heads that q has.
   DropoutOptions dropout{};
   /// The index of the first query among the keys. By default 0, and all keys have queries.
@@ -59,18 +65,19 @@ struct SoftmaxAttentionOptions {
 /// For the gradients, saves the inputs, the result and one number a query and head, and recomputes
 /// the probabilities. Gives the same bits for any number of threads.
 ///
-/// Differentiable with respect to q, k, v, log_decay and key_bias.
+/// Differentiable with respect to q, k, v, log_decay, key_bias and sink.
 ///
 /// Throws ShapeError if shapes or dtypes do not match, or for causal, window, slopes or log_decay if
 /// not every query is one of the keys, or for a pattern of other sizes, and ConfigError for a dropout outside [0, 1), a negative
-/// window, a pattern of empty blocks, one of odd blocks of keys with dropout, or a log_decay that is not causal.
+/// window, a pattern of empty blocks, one of odd blocks of keys with dropout, a log_decay that is not causal, or
+/// a log_decay, a sink or sums with sigmoid weights.
 Variable softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                            const SoftmaxAttentionOptions& options);
 
 struct SoftmaxAttentionResult {
   Variable out;  // (B, N, H, D)
   Variable
-      log_sums;  // (B, H, N): log Σ_j e^(s_ij) of the scores; -inf where a query attends to nothing
+      log_sums;  // (B, H, N): log Σ_j e^(s_ij), the sink included; -inf where a query attends to nothing
 };
 /// softmax_attention() and the logarithms of its normalisers, to be joined with other sums. Both are
 /// differentiable.
@@ -81,7 +88,7 @@ SoftmaxAttentionResult softmax_attention_with_sums(const Variable& q, const Vari
 /// What softmax_attention() of a block of keys adds to the gradients dq, dk and dv, of the shapes of q, k
 /// and v, and contiguous. `out` (B, N, H, D) and `log_sums` (B, H, N) are the results for all blocks, and
 /// dout is the gradient of `out`: it is that of the sum over all blocks. Throws as softmax_attention()
-/// does, and ConfigError for a log_decay or key_bias.
+/// does, and ConfigError for a log_decay, key_bias, sink or sigmoid weights.
 void add_softmax_attention_gradients(const Tensor& q, const Tensor& k, const Tensor& v,
                                      const Tensor& out, const Tensor& log_sums, const Tensor& dout,
                                      const SoftmaxAttentionOptions& options, Tensor& dq, Tensor& dk,

@@ -2,11 +2,15 @@
 //
 //   O = softmax(τ Q Kᵀ + B) V,  τ = 1 / sqrt(D)
 //
+// With a sink, e^z is added to the normalisers of a head, as by one more key with the score z and the value 0:
+// z is learned (gpt-oss; Xiao et al. 2023, arXiv 2309.17453), or 0 (softmax1; Miller 2023).
+//
 // Computed tile by tile in O(N) memory (softmax_attention.h), or as written, with the N x M
 // probabilities: the reference for all other variants, and the path for masks that are N x M
 // themselves.
 #include <algorithm>
 #include <cmath>
+#include <optional>
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
@@ -19,12 +23,13 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/nn/dropout.h"
+#include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
 
 struct SoftmaxOptions {
-  std::string impl = "tiled", bias = "none";
+  std::string impl = "tiled", bias = "none", sink = "none";
   double scale = 0, dropout = 0;
   int64_t window = 0;
 
@@ -37,13 +42,16 @@ struct SoftmaxOptions {
               "with w > 0, queries attend to keys with |i - j| < w; 0: to all keys");
     v.choice("bias", bias, {"none", "alibi"},
              "alibi: -2^(-8 (h + 1) / H) |i - j| is added to the scores of head h");
+    v.choice("sink", sink, {"none", "one", "learned"},
+             "one: 1 is added to normalisers; learned: e^z, z learned per head and initially 0");
     v.number("dropout", dropout, NumberRange::fraction(),
              "dropout probability for attention weights");
   }
 
   Capabilities capabilities() const {
     const bool positional = window > 0 || bias == "alibi";
-    return {.exact = scale == 0 && !positional,
+    return {.exact = scale == 0 && !positional && sink == "none",
+            .averages = sink == "none",
             .positional = positional,
             .any_mask = true,
             .causal = true,
@@ -68,11 +76,19 @@ class Softmax final : public Variant {
       for (int64_t h = 0; h < config.heads; ++h)
         slopes_.push_back(
             std::exp2(-8 * static_cast<double>(h + 1) / static_cast<double>(config.heads)));
+    if (options.sink == "learned")
+      learned_sink_.emplace(scope("sink"), Shape{config.heads}, nn::init::zeros());
+    else if (options.sink == "one")
+      sink_ = Variable(Tensor::zeros({config.heads}, parameter_dtype()));
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    return make_cache_decoder(batch, config(),
-                              {.scale = scale_, .window = window_, .slopes = slopes_});
+    return make_cache_decoder(
+        batch, config(),
+        {.scale = scale_,
+         .window = window_,
+         .slopes = slopes_,
+         .sinks = sink().defined() ? sink().value().to_vector<double>() : std::vector<double>()});
   }
 
   // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
@@ -92,6 +108,9 @@ class Softmax final : public Variant {
   }
 
  private:
+  // (H), or undefined.
+  const Variable& sink() const { return learned_sink_ ? *learned_sink_ : sink_; }
+
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1), M = k.size(1);
@@ -100,6 +119,9 @@ class Softmax final : public Variant {
     if (pass.heads.of && !slopes_.empty())
       slopes.assign(slopes_.begin() + pass.heads.first,
                     slopes_.begin() + pass.heads.first + q.size(2));
+    Variable sink_score = sink();
+    if (sink_score.defined() && pass.heads.of)
+      sink_score = slice(sink_score, 0, pass.heads.first, pass.heads.first + q.size(2));
     if (takes_all(mask)) {
       const SoftmaxAttentionOptions options{.scale = scale_,
                                             .causal = config().causal,
@@ -107,6 +129,7 @@ class Softmax final : public Variant {
                                             .key_lengths = mask.lengths,
                                             .query_lengths = mask.lengths,
                                             .slopes = slopes,
+                                            .sink = sink_score,
                                             .dropout = drop};
       return pass.join ? ring_attention(q, k, v, options, pass.join)
                        : softmax_attention(q, k, v, options);
@@ -119,7 +142,13 @@ class Softmax final : public Variant {
         N, M, {.causal = config().causal, .lengths = mask.lengths, .window = window_ - 1});
     scores = masked_scores(seen, scores);
     if (mask.keep.defined()) scores = masked_scores(mask.keep, scores);
-    const Variable weights = dropped(softmax(scores), drop);
+    if (sink_score.defined())
+      scores = concat({scores, broadcast_to(reshape(sink_score, {1, q.size(2), 1, 1}),
+                                            {q.size(0), q.size(2), N, 1})},
+                      3);
+    Variable weights = softmax(scores);
+    if (sink_score.defined()) weights = slice(weights, 3, 0, M);
+    weights = dropped(weights, drop);
     return permute(matmul(weights, permute(v, {0, 2, 1, 3})), {0, 2, 1, 3});
   }
 
@@ -142,6 +171,8 @@ class Softmax final : public Variant {
   int64_t window_;
   std::vector<double> slopes_;
   double dropout_;
+  Variable sink_;  // z of sink = "one"
+  std::optional<nn::Parameter> learned_sink_;
 };
 
 using namespace conformance;
@@ -159,6 +190,29 @@ void softmax_tiled(Findings& f) {
     }
 }
 
+void softmax_sink(Findings& f) {
+  const Sample x = sample({2, 203, H, D}, DType::f64, 1, 1);
+  const auto lone = [&](double s, bool causal, OptionSet options = {}) {
+    options.emplace_back("sink", "learned");
+    auto out = make_variant("softmax", options, made(causal));
+    set(*out, {{"sink", Tensor::full({H}, s, DType::f64)}});
+    return out;
+  };
+  for (const bool causal : {false, true}) {
+    equal(f, "a sink of -1000 and none", *lone(-1000, causal),
+          *make_variant("softmax", {}, made(causal)), 1e-12, x);
+    equal(f, "tiled and naive", *lone(1.5, causal), *lone(1.5, causal, {{"impl", "naive"}}), 1e-12,
+          x, lengths({203, 98}));
+  }
+  // A key of 0 has the score 0 for every query.
+  const auto with_zero = [](const Tensor& t) {
+    return concat({Variable(t), Variable(Tensor::zeros({2, 1, H, D}, t.dtype()))}, 1).value();
+  };
+  equal(f, "sink = one, and one more key and value of 0",
+        forward(*make_variant("softmax", {{"sink", "one"}}, made()), x),
+        forward(*make_variant("softmax", {}, made()), x.q, with_zero(x.k), with_zero(x.v)), 1e-12);
+}
+
 }  // namespace
 
 Spec softmax_variant() {
@@ -168,9 +222,14 @@ Spec softmax_variant() {
        .cases = {{},
                  {{"impl", "naive"}, {"dropout", 0.3}},
                  {{"window", 5}, {"bias", "alibi"}, {"scale", 0.3}, {"dropout", 0.3}},
-                 {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}}},
-       .evidence = {{"tiled", "tiled and naive give the same results and gradients",
-                     softmax_tiled}},
+                 {{"impl", "naive"}, {"window", 5}, {"bias", "alibi"}, {"scale", 0.3}},
+                 {{"sink", "learned"}, {"dropout", 0.3}},
+                 {{"sink", "one"}, {"impl", "naive"}, {"window", 5}}},
+       .evidence = {{"tiled", "tiled and naive give the same results and gradients", softmax_tiled},
+                    {"sink",
+                     "a sink of -inf adds nothing, that of softmax1 is a key of 0; both "
+                     "implementations agree",
+                     softmax_sink}},
        .alibi = true});
 }
 

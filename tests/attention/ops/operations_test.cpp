@@ -130,6 +130,7 @@ std::vector<Case> with(std::vector<Case> cases, const std::function<Shape(const 
   return cases;
 }
 Shape of_heads(const Shape& q) { return {q[0], q[1], q[2]}; }
+Shape of_heads_alone(const Shape& q) { return {q[2]}; }
 Shape of_channels(const Shape& q) { return q; }
 Shape of_head(const Shape& q) { return {q[2], q[3]}; }
 Shape of_state(const Shape& q) { return {q[0], q[2], q[3], q[3]}; }
@@ -186,6 +187,14 @@ const std::vector<OpLine>& attention_operations() {
              with(with(triples, of_heads), of_heads),
              with(with({long_triples[1]}, of_heads), of_heads),
              {.arguments = {{}, {}, {}, decay, optional}}),
+        line("softmax_attention: sink",
+             OP(softmax_attention(x[0], x[1], x[2], {.causal = true, .sink = x[3]})),
+             with(triples, of_heads_alone), with({long_triples[1]}, of_heads_alone),
+             {.arguments = {{}, {}, {}, optional}}),
+        line("softmax_attention: sigmoid weights",
+             OP(softmax_attention(x[0], x[1], x[2], {.key_bias = x[3], .sigmoid = true})),
+             with(triples, of_heads), with({long_triples[1]}, of_heads),
+             {.arguments = {{}, {}, {}, optional}}),
         line("softmax_attention: with sums",
              OP(joined(softmax_attention_with_sums(x[0], x[1], x[2], {.window = 5})))),
         line("linear_attention", OP(linear_attention(x[0], x[1], x[2], {})), triples, long_triples,

@@ -21,17 +21,21 @@ struct Case {
 };
 
 std::vector<Case> ring_cases() {
-  SoftmaxAttentionOptions drops, window, both, slopes;
+  SoftmaxAttentionOptions drops, window, both, slopes, sinks;
   drops.dropout = {0.3, Generator(7)}, drops.causal = true;
   window.window = 190;
   both.window = 250, both.causal = true;
   slopes.slopes = {0.5, 0.01};
+  sinks.causal = true;
+  sinks.sink = Variable(Tensor::from(std::vector{3.0, -1.0}, {2}), true);
   return {{"all keys", 700, {}},   {"one token a rank", 4, {}},  {"causal, dropout", 700, drops},
-          {"window", 700, window}, {"causal window", 601, both}, {"ALiBi", 333, slopes}};
+          {"window", 700, window}, {"causal window", 601, both}, {"ALiBi", 333, slopes},
+          {"sinks", 333, sinks}};
 }
 
 struct RingResult {
   Tensor out, dq, dk, dv;  // (B, N, …)
+  Tensor dsink;            // (H), the sum over ranks
 };
 
 // x (B, N, …) with rows of zeros, or of NaN, which nothing may read, behind token N.
@@ -44,7 +48,7 @@ Tensor part_of(const Tensor& x, const SequencePart& part, double behind) {
 RingResult attend_on(int P, const Case& c, const Tensor& q, const Tensor& k, const Tensor& v,
                      const Tensor& weights, const Tensor& lengths) {
   const auto like = [](const Tensor& x) { return Tensor::zeros(x.shape(), x.dtype()); };
-  RingResult whole{like(q), like(q), like(k), like(v)};
+  RingResult whole{like(q), like(q), like(k), like(v), Tensor::zeros({ring_heads}, q.dtype())};
   std::mutex mutex;
   run_ranks(P, [&](Communicator& ranks) {
     const auto of = SequencePart::of(ranks, c.length);
@@ -57,6 +61,8 @@ RingResult attend_on(int P, const Case& c, const Tensor& q, const Tensor& k, con
     const Variable own_q(part_of(q, part, NAN), true), own_k(part_of(k, part, NAN), true),
         own_v(part_of(v, part, NAN), true);
     options.query_lengths = part.cut() ? Tensor() : lengths;
+    if (options.sink.defined())
+      options.sink = Variable(options.sink.value().to(q.dtype()).clone(), true);
     const Variable out = part.cut() ? ring_attention(own_q, own_k, own_v, options, of)
                                     : softmax_attention(own_q, own_k, own_v, options);
     backward(out, part_of(weights, part, 0));
@@ -67,6 +73,8 @@ RingResult attend_on(int P, const Case& c, const Tensor& q, const Tensor& k, con
     };
     put(whole.out, out.value());
     put(whole.dq, own_q.grad()), put(whole.dk, own_k.grad()), put(whole.dv, own_v.grad());
+    if (options.sink.defined())
+      whole.dsink = (Variable(whole.dsink) + Variable(options.sink.grad())).value();
   });
   return whole;
 }
@@ -107,6 +115,7 @@ TEST_CASE("ring attention is attention to whole sequences") {
           CHECK(most_apart(found.dq, expected.dq) < tolerance);
           CHECK(most_apart(found.dk, expected.dk) < tolerance);
           CHECK(most_apart(found.dv, expected.dv) < tolerance);
+          if (c.options.sink.defined()) CHECK(most_apart(found.dsink, expected.dsink) < tolerance);
         }
       }
 }
@@ -137,8 +146,8 @@ TEST_CASE("ring attention refuses what depends on other keys") {
     try {
       ring_attention(x, x, x, options, SequencePart::of(ranks, 8));
     } catch (const ConfigError& e) {
-      check(std::string(e.what()).find("expected neither log_decay, key_bias nor pattern") !=
-                std::string::npos,
+      check(std::string(e.what()).find(
+                "expected neither log_decay, key_bias, pattern nor sigmoid") != std::string::npos,
             e.what());
       return;
     }

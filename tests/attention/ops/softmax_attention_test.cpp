@@ -220,8 +220,10 @@ Variable naive(const Variable& q, const Variable& k, const Variable& v,
     scores = scores + unsqueeze(G, 3) - unsqueeze(G, 2);
   }
   if (o.key_bias.defined()) scores = scores + unsqueeze(permute(o.key_bias, {0, 2, 1}), 2);
-  Variable p =
-      softmax(where(keep, scores + Variable(bias), -std::numeric_limits<double>::infinity()));
+  scores = where(keep, scores + Variable(bias), -std::numeric_limits<double>::infinity());
+  if (o.sink.defined())
+    scores = concat({scores, broadcast_to(reshape(o.sink, {1, H, 1, 1}), {B, H, N, 1})}, 3);
+  Variable p = o.sigmoid ? sigmoid(scores) : slice(softmax(scores), 3, 0, M);
   if (o.dropout.p > 0) {
     const ProbabilityDropout dropout(o.dropout, q.size(2));
     p = where(dropout.kept({B, H, N, M}), p, 0.0) * dropout.scale();
@@ -322,6 +324,69 @@ TEST_CASE("tiled attention: biases of keys, with gradients") {
       CHECK(identical(strided.parameters.at("bias"), tiled.parameters.at("bias")));
     }
   }
+}
+
+TEST_CASE("tiled attention: sinks and sigmoid weights, with gradients") {
+  for (const SoftmaxCase& c : softmax_cases())
+    for (const bool sigmoid : {false, true}) {
+      INFO(c.name << (sigmoid ? ", sigmoid weights" : ", a sink"));
+      const auto run = [&](Function f, DType dtype) {
+        // Sinks below, among and above the logarithms of the normalisers.
+        const Variable s(affine(Variable(normal({c.H}, 5, DType::f32, 3)), 1, 2).value().to(dtype),
+                         true),
+            b(affine(Variable(normal({c.B, c.M ? c.M : c.N, c.H}, 6, DType::f32)), 1, -3)
+                  .value()
+                  .to(dtype),
+              true);
+        SoftmaxAttentionOptions options = c.options;
+        if (sigmoid)
+          options.sigmoid = true, options.key_bias = b;
+        else
+          options.sink = s;
+        const Sample x = inputs(c, DType::f32);
+        Outcome o = outcome(f, {x.q.to(dtype), x.k.to(dtype), x.v.to(dtype), x.cotangent.to(dtype)},
+                            options);
+        o.parameters["added"] = sigmoid ? b.grad() : s.grad();
+        return o;
+      };
+      const Outcome expected = run(naive, DType::f64);
+      for (const DType dtype : {DType::f64, DType::f32}) {
+        const bool f64 = dtype == DType::f64;
+        const Outcome tiled = run(softmax_attention, dtype);
+        check_near(tiled, expected, f64 ? 1e-12 : 2e-6, f64 ? 1e-12 : 6e-6);
+        CHECK(near(tiled.parameters.at("added"), expected.parameters.at("added"),
+                   f64 ? 1e-12 : 1e-5));
+        const Threads one_more(threads() + 1);
+        const Outcome again = run(softmax_attention, dtype);
+        check_identical(again, tiled);
+        CHECK(identical(again.parameters.at("added"), tiled.parameters.at("added")));
+      }
+    }
+}
+
+TEST_CASE("tiled attention: a sink counts in the sums of results, with gradients") {
+  const Sample x = inputs({.name = "sums", .N = 70}, DType::f64);
+  const auto run = [&](const auto& f) {
+    const Variable q(x.q, true), k(x.k, true), v(x.v, true),
+        sink(normal({q.size(2)}, 5, DType::f64), true);
+    const SoftmaxAttentionResult r = f(q, k, v, sink);
+    backward(sum(r.out * Variable(x.cotangent)) + sum(square(r.log_sums)));
+    return std::pair(Outcome{r.log_sums.value(), q.grad(), k.grad(), v.grad(), {}}, sink.grad());
+  };
+  const auto found =
+      run([](const Variable& q, const Variable& k, const Variable& v, const Variable& sink) {
+        return softmax_attention_with_sums(q, k, v, {.causal = true, .sink = sink});
+      });
+  // Added to what there is without it.
+  const auto expected = run([](const Variable& q, const Variable& k, const Variable& v,
+                               const Variable& sink) {
+    const auto [out, sums] = softmax_attention_with_sums(q, k, v, {.causal = true});
+    const Variable s = reshape(sink, {1, sink.size(0), 1}),
+                   share = sigmoid(sums - s);  // of the other keys
+    return SoftmaxAttentionResult{out * unsqueeze(transpose(share, 1, 2), 3), sums - log(share)};
+  });
+  check_near(found.first, expected.first, 1e-12, 1e-12);
+  CHECK(near(found.second, expected.second, 1e-12));
 }
 
 TEST_CASE("tiled attention: the same bits for any number of threads") {
@@ -514,6 +579,12 @@ TEST_CASE("tiled attention: what does not fit is refused") {
   CHECK_THROWS_WITH(run(q, other, other, {.key_bias = x({2, 5, 4})}),
                     Catch::Contains("[2, 6, 4]") && Catch::Contains("[2, 5, 4]"));
   CHECK_THROWS_AS(run(q, k, k, {.key_bias = x({2, 5, 4}, DType::f32)}), ShapeError);
+  CHECK_THROWS_WITH(run(q, k, k, {.sink = x({3})}), Catch::Contains("expected sink"));
+  CHECK_THROWS_WITH(run(q, k, k, {.sink = x({4}), .sigmoid = true}),
+                    Catch::Contains("neither log_decay nor sink"));
+  CHECK_THROWS_WITH(
+      softmax_attention_with_sums(Variable(q), Variable(k), Variable(k), {.sigmoid = true}),
+      Catch::Contains("no normalisers"));
   CHECK_THROWS_AS(run(q, k, k, {.key_lengths = counts({6, 1})}), ShapeError);
   CHECK_THROWS_AS(run(q, k, k, {.query_lengths = counts({5})}), ShapeError);
   const auto with = [](const BlockPattern& p) {
