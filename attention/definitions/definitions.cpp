@@ -348,6 +348,11 @@ Variable gaussian(const Variable& q, const Variable& k, const Tensor& visible, d
   return longhand::softmax(masked_scores(visible, scores));
 }
 
+Variable sigmoid(const Variable& q, const Variable& k, const Tensor& visible, double bias) {
+  return only(visible,
+              longhand::sigmoid(matmul(heads(q), transposed(heads(k))) / root_of(q) + bias));
+}
+
 Variable skyformer(const Variable& q, const Variable& k, const Variable& landmarks, double sigma,
                    double gamma) {
   const Variable Q = heads(q), K = heads(k), L = heads(landmarks);

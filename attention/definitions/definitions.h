@@ -131,6 +131,9 @@ Variable efficient(const Variable& q, const Variable& k, const Tensor& visible);
 Variable gaussian(const Variable& q, const Variable& k, const Tensor& visible, double sigma = 1,
                   bool normalized = true);
 
+/// σ(q_i·k_j / sqrt(D) + bias) over the visible keys. Ramapuram et al. 2024 (arXiv 2409.04431), eq. 3.
+Variable sigmoid(const Variable& q, const Variable& k, const Tensor& visible, double bias);
+
 /// κ(Q, L) (κ(L, L) + gamma I)⁻¹ κ(L, K) for landmarks L (B, d, H, D). Chen et al. 2021, eq. 6.
 Variable skyformer(const Variable& q, const Variable& k, const Variable& landmarks,
                    double sigma = 1, double gamma = 0);

@@ -51,6 +51,8 @@ const std::vector<Case> cases{
     {"mesa", {}, true, 0.613, 0.634},
     {"gaussian"},
     {"gaussian", {}, true, (N + 48.0) / N, (N + 48.0) / N},
+    {"sigmoid"},
+    {"sigmoid", {}, true, (N + 48.0) / N, (N + 48.0) / N},
     {"bigbird", {{"block", int64_t{48}}}},
     {"eva", {{"window", int64_t{96}}, {"chunk", int64_t{16}}}},
     {"synthesizer"},

@@ -168,6 +168,9 @@ std::vector<Definition> all() {
         {"gaussian", {{"sigma", 0.7}, {"normalized", normalized}}, [normalized](const Given& g) {
            return def::gaussian(g.q, g.k, g.visible, 0.7, normalized);
          }});
+  list.push_back({"sigmoid", {{"keys", int64_t{7}}}, [](const Given& g) {
+                    return def::sigmoid(g.q, g.k, g.visible, -std::log(7.0));
+                  }});
   list.push_back(
       {"reformer",
        {{"buckets", int64_t{4}}, {"rounds", int64_t{3}}, {"window", int64_t{6}}},
