@@ -105,6 +105,13 @@ Variable forgetting(const Variable& q, const Variable& k, const Variable& log_de
   return softmax(q, k, visible, 0, G - transposed(G));
 }
 
+Variable half(const Variable& x, int64_t s) { return slice(x, 3, s, x.size(3), 2); }
+
+Variable differential(const Variable& q, const Variable& k, double lambda, const Tensor& visible) {
+  return softmax(half(q, 0), half(k, 0), visible) -
+         softmax(half(q, 1), half(k, 1), visible) * lambda;
+}
+
 Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor& visible) {
   const Variable s = masked_scores(visible, matmul(heads(q), transposed(heads(k))) / root_of(q));
   return longhand::softmax(masked_scores(highest(s.value(), count), s));

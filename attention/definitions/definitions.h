@@ -40,6 +40,12 @@ Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, do
 Variable forgetting(const Variable& q, const Variable& k, const Variable& log_decay,
                     const Tensor& visible);
 
+/// Channels 2 c + s of x (B, N, H, D), D a multiple of 4: (B, N, H, D/2), for s = 0 or 1.
+Variable half(const Variable& x, int64_t s);
+/// softmax(Q1 K1ᵀ / sqrt(D/2)) - lambda softmax(Q2 K2ᵀ / sqrt(D/2)) over the visible keys, of both half().
+/// Ye et al. 2024 (arXiv 2410.05258), eq. 1.
+Variable differential(const Variable& q, const Variable& k, double lambda, const Tensor& visible);
+
 /// softmax(Q Kᵀ / sqrt(D)) over the k visible keys of each query with the highest scores, without
 /// ties. Gupta et al. 2021 (arXiv 2106.06899), section 2.
 Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor& visible);

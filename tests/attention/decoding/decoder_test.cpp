@@ -23,6 +23,7 @@ const std::vector<Decoded> decoded_cases{
     {"gaussian", {{"normalized", false}}, true},
     {"softmax", {{"sink", std::string("learned")}}, true},
     {"sigmoid", {{"learned", true}}, true},
+    {"differential", {}, true},
     {"softmax", {{"window", int64_t{7}}, {"bias", std::string("alibi")}, {"scale", 0.3}}, true},
     {"performer", {}},
     {"performer", {{"kernel", std::string("hyperbolic")}, {"heads", std::string("per_head")}}},

@@ -171,6 +171,11 @@ std::vector<Definition> all() {
   list.push_back({"sigmoid", {{"keys", int64_t{7}}}, [](const Given& g) {
                     return def::sigmoid(g.q, g.k, g.visible, -std::log(7.0));
                   }});
+  list.push_back({"differential", {{"norm", false}}, [](const Given& g) {
+                    const auto row = [&](int64_t i) { return select(g.at("lambda"), 0, i); };
+                    const Variable lambda = exp(sum(row(0) * row(1))) - exp(sum(row(2) * row(3)));
+                    return def::differential(g.q, g.k, 0.2 + lambda.value().item(), g.visible);
+                  }});
   list.push_back(
       {"reformer",
        {{"buckets", int64_t{4}}, {"rounds", int64_t{3}}, {"window", int64_t{6}}},
