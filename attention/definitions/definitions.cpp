@@ -105,6 +105,33 @@ Variable forgetting(const Variable& q, const Variable& k, const Variable& log_de
   return softmax(q, k, visible, 0, G - transposed(G));
 }
 
+Variable path(const Variable& q, const Variable& k, const Variable& w, const Variable& beta,
+              const Variable& log_decay, const Tensor& visible) {
+  const int64_t N = q.size(1);
+  // Row i of the scores: q_i of i, and the keys j <= i after i matrices.
+  Variables rows;
+  Variable keys;  // (B, H, tokens so far, D)
+  for (int64_t i = 0; i < N; ++i) {
+    const auto token = [&](const Variable& x) { return heads(slice(x, 1, i, i + 1)); };
+    if (i > 0) {
+      const Variable along = matmul(keys, transposed(token(w)));  // w·k_j
+      keys = keys - along * token(w) * heads(unsqueeze(slice(beta, 1, i, i + 1), 3));
+    }
+    keys = i > 0 ? concat({keys, token(k)}, 2) : token(k);
+    Variable row = matmul(token(q), transposed(keys));  // (B, H, 1, i + 1)
+    if (i + 1 < N)
+      row = concat({row, Variable(Tensor::zeros({q.size(0), q.size(2), 1, N - i - 1}, q.dtype()))},
+                   3);
+    rows.push_back(row);
+  }
+  Variable scores = concat(rows, 2);
+  if (log_decay.defined()) {
+    const Variable G = heads(unsqueeze(cumsum(log_decay, 1), 3));
+    scores = scores + G - transposed(G);
+  }
+  return longhand::softmax(masked_scores(visible, scores / root_of(q)));
+}
+
 Variable half(const Variable& x, int64_t s) { return slice(x, 3, s, x.size(3), 2); }
 
 Variable differential(const Variable& q, const Variable& k, double lambda, const Tensor& visible) {

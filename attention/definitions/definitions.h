@@ -40,6 +40,12 @@ Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, do
 Variable forgetting(const Variable& q, const Variable& k, const Variable& log_decay,
                     const Tensor& visible);
 
+/// softmax((q_iᵀ H_i H_(i-1) … H_(j+1) k_j + G_i - G_j) / sqrt(D)) over the visible keys, all j <= i, with H_t = I -
+/// β_t w_t w_tᵀ and G_i = Σ_(t<=i) g_t, for w (B, N, H, D), beta and log_decay g (B, N, H), which may be undefined.
+/// Yang et al. 2025 (arXiv 2505.16381), section 2.
+Variable path(const Variable& q, const Variable& k, const Variable& w, const Variable& beta,
+              const Variable& log_decay, const Tensor& visible);
+
 /// Channels 2 c + s of x (B, N, H, D), D a multiple of 4: (B, N, H, D/2), for s = 0 or 1.
 Variable half(const Variable& x, int64_t s);
 /// softmax(Q1 K1ᵀ / sqrt(D/2)) - lambda softmax(Q2 K2ᵀ / sqrt(D/2)) over the visible keys, of both half().

@@ -1,10 +1,15 @@
 // Z = A^(-1)          dA = -Zᵀ dZ Zᵀ
+//
+// Below the diagonal, Z = (I + L)^(-1) has the rows z_i = -Σ_(j<i) L_ij z_j, with 1 on its diagonal.
 #include "longhand/attention/ops/inverse.h"
+
+#include <algorithm>
 
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/gemm.h"
 #include "longhand/core/linalg.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 
@@ -25,6 +30,45 @@ Variable inverse(const Variable& A) {
     matmul_into(half, Zt, dZ);
     matmul_into(dA, half, Zt, -1);
     slots[0].take(dA);
+  });
+}
+
+Variable lower_inverse(const Variable& L) {
+  ops::check_float("lower_inverse", L);
+  const int rank = static_cast<int>(L.rank());
+  check<ShapeError>(rank >= 2 && L.size(rank - 2) == L.size(rank - 1),
+                    "lower_inverse: expected square matrices (…, n, n), got ", L.shape());
+  const int64_t n = L.size(rank - 1);
+  const Tensor in = L.value().contiguous();
+  Tensor Z = Tensor::zeros(L.shape(), L.dtype());
+  dispatch_float(L.dtype(), [&]<class T>() {
+    parallel_for(n == 0 ? 0 : Z.numel() / (n * n), 1, [&](int64_t begin, int64_t end) {
+      simd([&] {
+        for (int64_t m = begin; m < end; ++m) {
+          const T* const l = in.data<T>() + m * n * n;
+          T* const z = Z.data<T>() + m * n * n;
+          for (int64_t i = 0; i < n; ++i) {
+            T* const row = z + i * n;
+            for (int64_t j = 0; j < i; ++j)
+              for (int64_t d = 0; d <= j; ++d) row[d] -= l[i * n + j] * z[j * n + d];
+            row[i] = 1;
+          }
+        }
+      });
+    });
+  });
+  return record("lower_inverse", Z, {L}, [Z, n, rank](const Tensor& dZ, std::span<GradSlot> slots) {
+    const Tensor Zt = Z.transpose(rank - 2, rank - 1);
+    Tensor half = Tensor::empty(Z.shape(), Z.dtype()), dL = Tensor::empty(Z.shape(), Z.dtype());
+    matmul_into(half, Zt, dZ);
+    matmul_into(dL, half, Zt, -1);
+    dispatch_float(Z.dtype(), [&]<class T>() {
+      parallel_for(n == 0 ? 0 : Z.numel() / n, 64, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row)
+          std::fill_n(dL.data<T>() + row * n + row % n, n - row % n, T{0});
+      });
+    });
+    slots[0].take(dL);
   });
 }
 

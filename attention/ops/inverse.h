@@ -11,4 +11,9 @@ namespace longhand::attention {
 /// Throws ShapeError unless A holds square matrices of floats.
 Variable inverse(const Variable& A);
 
+/// (I + L)^(-1) for L (…, n, n), of which only what is below the diagonal is read, by forward substitution.
+///
+/// Throws ShapeError unless L holds square matrices of floats.
+Variable lower_inverse(const Variable& L);
+
 }  // namespace longhand::attention

@@ -54,6 +54,7 @@ const std::vector<Case> cases{
     {"sigmoid"},
     {"sigmoid", {}, true, (N + 48.0) / N, (N + 48.0) / N},
     {"differential"},
+    {"path", {}, true},
     {"bigbird", {{"block", int64_t{48}}}},
     {"eva", {{"window", int64_t{96}}, {"chunk", int64_t{16}}}},
     {"synthesizer"},

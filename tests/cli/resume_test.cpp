@@ -187,6 +187,7 @@ const std::map<std::string, std::vector<std::string>> options_of_example{
     {"linformer", {"k=32", "sharing=layerwise", "dropout=0.1"}},
     {"nystrom", {"landmarks=16", "conv_kernel=5"}},
     {"parallel", {"parts=window(window=8) | linear(feature_map=taylor2)"}},
+    {"path", {"forget=true"}},
     {"performer", {"redraw_interval=30"}},
     {"reformer", {"buckets=8", "window=8"}},
     {"rff", {"guard=clamp", "redraw_interval=30"}},

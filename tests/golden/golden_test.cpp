@@ -30,6 +30,7 @@ const std::map<std::string, Reader> readers_of_types = {
     {"rwkv7", read_delta_scan},
     {"mesa", read_ridge_scan},
     {"forgetting", read_forgetting},
+    {"path", read_path},
     {"bigbird", read_bigbird},
     {"scatterbrain", read_scatterbrain},
 };

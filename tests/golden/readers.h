@@ -20,6 +20,8 @@ void read_fenwick_scan(const Golden& golden);
 void read_ridge_scan(const Golden& golden);
 /// Softmax attention with a log decay of each token.
 void read_forgetting(const Golden& golden);
+/// Softmax attention through products of generalised Householder matrices.
+void read_path(const Golden& golden);
 /// Block-sparse attention with the random blocks of the case.
 void read_bigbird(const Golden& golden);
 /// Scatterbrain with the features of the case.

@@ -287,6 +287,21 @@ TEST_CASE("definitions: variants whose weights are computed from tokens, or diff
           .value(),
       1e-12));
 
+  const auto path =
+      make_variant("path", made, options_of({{"rank", int64_t{3}}, {"forget", true}}));
+  auto p = state_of(*path);
+  const auto of_x = [&](const std::string& name) {
+    const Variable y = matmul(in.x, transpose(p.at(name + ".weight"), 0, 1));
+    return sigmoid(y + p.at(name + ".bias"));
+  };
+  const Variable u = reshape(
+      matmul(in.x, transpose(matmul(p.at("up.weight"), p.at("down.weight")), 0, 1)), in.q.shape());
+  const Variable w = u / sqrt(sum(square(u), {3}, true));
+  CHECK(near(
+      path->forward(in, {}, {}).value(),
+      def::apply(def::path(in.q, in.k, w, 2 * of_x("beta"), log(of_x("gate")), seen), in.v).value(),
+      1e-5));  // the variant adds eps to the square of |u|
+
   const auto aft = make_variant("aft", made, options_of({{"kind", std::string("full")}}));
   const Variable biases = state_of(*aft).at("biases");
   CHECK(near(aft->forward({in.q, in.k, in.v}, {}, {}).value(),

@@ -15,6 +15,7 @@
 #include "longhand/attention/ops/low_rank.h"
 #include "longhand/attention/ops/near_and_far.h"
 #include "longhand/attention/ops/normalised.h"
+#include "longhand/attention/ops/path_attention.h"
 #include "longhand/attention/ops/products.h"
 #include "longhand/attention/ops/ridge_scan.h"
 #include "longhand/attention/ops/rwkv7.h"
@@ -133,6 +134,14 @@ Shape of_heads(const Shape& q) { return {q[0], q[1], q[2]}; }
 Shape of_heads_alone(const Shape& q) { return {q[2]}; }
 Shape of_channels(const Shape& q) { return q; }
 Shape of_head(const Shape& q) { return {q[2], q[3]}; }
+std::vector<Case> path_shapes(const std::vector<Case>& of) {
+  std::vector<Case> cases;
+  for (const Case& c : of) {
+    const Shape& q = c[0];
+    cases.push_back({q, q, q, q, of_heads(q), of_heads(q)});
+  }
+  return cases;
+}
 Shape of_state(const Shape& q) { return {q[0], q[2], q[3], q[3]}; }
 Shape of_samples(const Shape& q) { return {q[0]}; }
 Shape of_pairs(const Shape& k) { return {k[1], k[1]}; }
@@ -237,6 +246,11 @@ const std::vector<OpLine>& attention_operations() {
              {.non_finite = NonFinite::refused}),
         line("inverse", OP(inverse(shifted(x[0]))), {{{1, 1, 1}}, {{0, 3, 3}}, {{2, 4, 4}}},
              {{{3, 30, 30}}}, {.low = -0.2, .high = 0.2, .non_finite = NonFinite::refused}),
+        line("lower_inverse", OP(lower_inverse(x[0])), {{{1, 1}}, {{0, 3, 3}}, {{2, 4, 4}}},
+             {{{3, 2, 30, 30}}}, {.low = -0.5, .high = 0.5}),
+        line("path_attention", OP(path_attention({x[0], x[1], x[2], x[3], x[4], x[5]})),
+             path_shapes({triples[0], triples[1], triples[2]}), path_shapes({{{1, 150, 2, 8}}}),
+             {.arguments = {{}, {}, {}, unit, {.low = 0.2, .high = 1.8}, decay}}),
         line("near_and_far", near_and_far_sums,
              {{{1, 2, 1, 1}, {1, 1, 2}, {1, 1, 1, 2}},
               {{0, 7, 2, 3}, {0, 2, 7}, {0, 6, 2, 4}},
