@@ -144,6 +144,27 @@ Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor&
   return longhand::softmax(masked_scores(highest(s.value(), count), s));
 }
 
+Variable moba(const Variable& q, const Variable& k, int64_t block, int64_t count,
+              const Tensor& visible) {
+  const int64_t N = q.size(1), rows = q.size(0) * q.size(2) * N, blocks = (N + block - 1) / block;
+  Variables means;
+  for (int64_t c = 0; c < blocks; ++c)
+    means.push_back(
+        longhand::mean(slice(heads(k), 2, c * block, std::min(N, (c + 1) * block)), {2}, true));
+  const auto scores = matmul(heads(q), transposed(concat(means, 2))).value().to_vector<double>();
+  Tensor keep = Tensor::empty({q.size(0), q.size(2), N, N}, DType::u8);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t j = 0; j < N; ++j) {
+      const double* const s = scores.data() + row * blocks;
+      const int64_t own = row % N / block, c = j / block;
+      keep.data<uint8_t>()[row * N + j] =
+          c == own ||
+          (c < own && std::count_if(s, s + own, [=](double y) { return y > s[c]; }) < count - 1);
+    }
+  return longhand::softmax(masked_scores(
+      keep, masked_scores(visible, matmul(heads(q), transposed(heads(k))) / root_of(q))));
+}
+
 Variable reformer(const Variable& q, const Tensor& R, int64_t window, const Tensor& visible) {
   const int64_t B = q.size(0), N = q.size(1), H = q.size(2), rounds = R.size(1);
   const auto seen = [&](int64_t b, int64_t i, int64_t j) {

@@ -56,6 +56,12 @@ Variable differential(const Variable& q, const Variable& k, double lambda, const
 /// ties. Gupta et al. 2021 (arXiv 2106.06899), section 2.
 Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor& visible);
 
+/// softmax(Q Kᵀ / sqrt(D)) over the visible keys of the query's own block of `block` tokens, and of the
+/// count - 1 blocks before it with the largest q_i·m_c, m_c the mean key of block c. Lu et al. 2025 (arXiv
+/// 2502.13189), eq. 3-6.
+Variable moba(const Variable& q, const Variable& k, int64_t block, int64_t count,
+              const Tensor& visible);
+
 /// softmax(q_i·k_j / sqrt(D)) with keys k_j = sqrt(D) q_j / |q_j| over the tokens j != i that in some
 /// round r have the bucket of i, at most `window` places before or after i in it; over i itself if there
 /// are none. The bucket of x is argmax [R_r x; -R_r x], for R (H, rounds, buckets / 2, D). Kitaev et al.

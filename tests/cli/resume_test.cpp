@@ -185,6 +185,7 @@ const std::map<std::string, std::vector<std::string>> options_of_example{
     {"bigbird", {"block=8", "random_blocks=1", "dropout=0.1"}},
     {"eva", {"window=16", "chunk=4"}},
     {"linformer", {"k=32", "sharing=layerwise", "dropout=0.1"}},
+    {"moba", {"block=8"}},
     {"nystrom", {"landmarks=16", "conv_kernel=5"}},
     {"parallel", {"parts=window(window=8) | linear(feature_map=taylor2)"}},
     {"path", {"forget=true"}},

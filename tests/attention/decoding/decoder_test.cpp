@@ -24,6 +24,7 @@ const std::vector<Decoded> decoded_cases{
     {"softmax", {{"sink", std::string("learned")}}, true},
     {"sigmoid", {{"learned", true}}, true},
     {"differential", {}, true},
+    {"moba", {{"block", int64_t{8}}, {"blocks", int64_t{3}}}, true},
     {"softmax", {{"window", int64_t{7}}, {"bias", std::string("alibi")}, {"scale", 0.3}}, true},
     {"performer", {}},
     {"performer", {{"kernel", std::string("hyperbolic")}, {"heads", std::string("per_head")}}},

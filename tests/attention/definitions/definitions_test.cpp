@@ -176,6 +176,14 @@ std::vector<Definition> all() {
                     const Variable lambda = exp(sum(row(0) * row(1))) - exp(sum(row(2) * row(3)));
                     return def::differential(g.q, g.k, 0.2 + lambda.value().item(), g.visible);
                   }});
+  list.push_back({"moba",
+                  {{"block", int64_t{5}}, {"blocks", int64_t{3}}},
+                  [](const Given& g) { return def::moba(g.q, g.k, 5, 3, g.visible); },
+                  1,
+                  false,
+                  true,
+                  true,
+                  false});
   list.push_back(
       {"reformer",
        {{"buckets", int64_t{4}}, {"rounds", int64_t{3}}, {"window", int64_t{6}}},
