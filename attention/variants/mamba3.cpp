@@ -256,7 +256,8 @@ std::unique_ptr<Decoder> Mamba3::make_decoder(int64_t batch) const {
 using namespace conformance;
 using namespace conformance::sizes;
 
-const OptionSet plain{{"bc_norm", false}, {"bc_bias", false}, {"skip", false}, {"gate", false}};
+const OptionSet plain_mamba3{
+    {"bc_norm", false}, {"bc_bias", false}, {"skip", false}, {"gate", false}};
 
 OptionSet with(OptionSet options, const OptionSet& more) {
   options.insert(options.end(), more.begin(), more.end());
@@ -281,7 +282,7 @@ void mamba3_limits(Findings& f) {
 }
 
 void mamba3_weights(Findings& f) {
-  const auto variant = make_variant("mamba3", plain, made(true));
+  const auto variant = make_variant("mamba3", plain_mamba3, made(true));
   const Sample x;
   const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
   const auto state = variant->state_dict();
@@ -297,8 +298,9 @@ void mamba3_weights(Findings& f) {
 
 // Steps of 1, and angles 10000^(-2 l / D): those of rotary positions.
 void mamba3_rotary(Findings& f) {
-  const auto turning = make_variant("mamba3", with(plain, {{"rotation", "all"}}), made(true)),
-             still = make_variant("mamba3", with(plain, {{"rotation", "none"}}), made(true));
+  const auto turning =
+                 make_variant("mamba3", with(plain_mamba3, {{"rotation", "all"}}), made(true)),
+             still = make_variant("mamba3", with(plain_mamba3, {{"rotation", "none"}}), made(true));
   nn::StateDict values = still->state_dict();
   values["step.weight"] = Tensor::zeros({H, H * D}, DType::f64);
   values["step_bias"] = Tensor::full({H}, std::log(std::expm1(1.0)), DType::f64);
@@ -326,7 +328,7 @@ void mamba3_rotary(Findings& f) {
 // the result does not show.
 void mamba3_parity(Findings& f) {
   const OptionSet options =
-      with(plain, {{"rotation", "all"}, {"trapezoid", false}, {"norm", true}});
+      with(plain_mamba3, {{"rotation", "all"}, {"trapezoid", false}, {"norm", true}});
   follows_parity(f, "mamba3", options,
                  {{"step.weight", Tensor::zeros({1, 2}, DType::f64)},
                   {"step_bias", Tensor::full({1}, std::log(std::expm1(1.0)), DType::f64)},

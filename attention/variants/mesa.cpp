@@ -151,10 +151,10 @@ std::unique_ptr<Decoder> Mesa::make_decoder(int64_t) const {
 using namespace conformance;
 using namespace conformance::sizes;
 
-const OptionSet plain{{"silu", false}, {"norm", false}};
+const OptionSet bare_mesa{{"silu", false}, {"norm", false}};
 
 std::unique_ptr<Variant> plain_mesa(const std::string& solve = "cg", double decay = 1) {
-  OptionSet options = plain;
+  OptionSet options = bare_mesa;
   options.emplace_back("solve", solve);
   auto out = make_variant("mesa", options, made(true));
   if (decay == 0)
@@ -192,7 +192,7 @@ void mesa_weights(Findings& f) {
   equal(f, "inverses", forward(*exact, x), expected, 1e-12);
   equal(f, "conjugate gradients and inverses", *cg, *exact, 1e-11);
   // Of matrices D x D, D steps are exact but for rounding.
-  OptionSet options = plain;
+  OptionSet options = bare_mesa;
   options.emplace_back("steps", D);
   equal(f, "D steps", *make_variant("mesa", options, made(true)), *exact, 1e-9);
 }
