@@ -105,9 +105,14 @@ struct DataMemory {
 /// Data without a test split may be used, unless it is all that is asked for.
 struct Splits {
   bool train = true, validation = true, test = true;
+  /// One file that would be divided is not: the split that is asked for has all examples, in their order.
+  bool undivided = false;
   /// Only "train", "validation" or "test"; throws ConfigError for another name.
   static Splits only(const std::string& name);
 };
+
+/// A task of one dataset, which is the split that is asked for.
+Task undivided(const TaskInfo& info, std::unique_ptr<Dataset> all, const Splits& splits);
 
 /// The names of all tasks, in the order of tasks.def, then those added by add() (registry.h).
 std::vector<std::string> task_names();

@@ -61,7 +61,8 @@ std::unique_ptr<Dataset> in_memory(SequencesOf<Token> sequences) {
 template <class Token>
 Task split_sequences(const TaskInfo& info, const SequencesOf<Token>& all,
                      const SplitFractions& fractions, uint64_t seed, const std::string& source,
-                     const SplitSizes& most) {
+                     const SplitSizes& most, const Splits& splits) {
+  if (splits.undivided) return undivided(info, in_memory(SequencesOf<Token>(all)), splits);
   std::vector<std::string_view> contents;
   for (int64_t i = 0; i < all.size(); ++i) contents.push_back(all.content(i));
   const auto parts = split_by_content(contents, fractions, Generator(seed).fork("split"), source);
@@ -80,7 +81,7 @@ Task split_sequences(const TaskInfo& info, const SequencesOf<Token>& all,
                                               int64_t);                                        \
   template std::unique_ptr<Dataset> in_memory(SequencesOf<T>);                                 \
   template Task split_sequences(const TaskInfo&, const SequencesOf<T>&, const SplitFractions&, \
-                                uint64_t, const std::string&, const SplitSizes&)
+                                uint64_t, const std::string&, const SplitSizes&, const Splits&)
 LONGHAND_SEQUENCES(uint8_t);
 LONGHAND_SEQUENCES(int32_t);
 #undef LONGHAND_SEQUENCES

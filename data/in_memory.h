@@ -71,10 +71,10 @@ template <class Token>
 std::unique_ptr<Dataset> in_memory(SequencesOf<Token> sequences);
 
 /// Returns a task whose splits are those of split_by_content(), by tokens; each has at most the first `most`
-/// of its sequences (0: all).
+/// of its sequences (0: all). With `splits.undivided`, the one asked for has all of them.
 template <class Token>
 Task split_sequences(const TaskInfo& info, const SequencesOf<Token>& all,
                      const SplitFractions& fractions, uint64_t seed, const std::string& source,
-                     const SplitSizes& most = {});
+                     const SplitSizes& most = {}, const Splits& splits = {});
 
 }  // namespace longhand::data

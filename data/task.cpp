@@ -191,6 +191,12 @@ Splits Splits::only(const std::string& name) {
   return one;
 }
 
+Task undivided(const TaskInfo& info, std::unique_ptr<Dataset> all, const Splits& splits) {
+  Task task{info, nullptr, nullptr, nullptr};
+  (splits.train ? task.train : splits.validation ? task.validation : task.test) = std::move(all);
+  return task;
+}
+
 std::vector<std::string> task_names() {
   std::vector<std::string> names;
   for (const Entry& entry : entries()) names.emplace_back(entry.name);

@@ -98,7 +98,7 @@ Task read_token_lines(const fs::path& path, const SplitFractions& fractions, uin
   };
   if (!is_folder(path)) {
     const TokenRows all = load(path);
-    return split_sequences(task.info, all, fractions, seed, path.string());
+    return split_sequences(task.info, all, fractions, seed, path.string(), {}, splits);
   }
   const auto split = [&](const char* name) { return in_memory(load(file_of_split(path, name))); };
   if (splits.train) task.train = split("train");

@@ -79,7 +79,8 @@ Task read_files(const ListopsOptions& o, uint64_t seed, const Splits& splits) {
   const auto& [path, limits, sizes, fractions] = o;
   Task task{*info_of(o), nullptr, nullptr, nullptr};
   if (!is_folder(path))
-    return split_sequences(task.info, read(path, limits.max_length), fractions, seed, path, sizes);
+    return split_sequences(task.info, read(path, limits.max_length), fractions, seed, path, sizes,
+                           splits);
   const auto file = [&, &path = path](const char* name, int64_t limit) {
     return in_memory(read(std::filesystem::path(path) / name, task.info.max_length, limit));
   };

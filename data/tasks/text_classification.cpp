@@ -5,6 +5,7 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -105,11 +106,16 @@ std::vector<Example> read(const fs::path& path, const RecordOptions& options) {
 
 // The labels and their classes 0, 1, 2 …, in numerical order if all are integers, else in byte order.
 using Classes = std::map<std::string, int32_t>;
-Classes classes_of(const std::vector<Example>& lines, const std::string& path) {
+Classes classes_of(const std::vector<Example>& lines, const std::string& path,
+                   const std::vector<std::string>& labels) {
   Classes classes;
+  for (const std::string& label : labels) classes[label] = static_cast<int32_t>(classes.size());
+  if (!classes.empty()) return classes;
   for (const Example& line : lines) classes[line.label] = 0;
-  check<DataError>(classes.size() > 1, path, ": every line has the label '", lines[0].label,
-                   "'; expected at least two labels");
+  check<DataError>(
+      classes.size() > 1, path, ": every line has the label '", lines[0].label,
+      "'; expected at least two labels, or all labels in the order of their classes in "
+      "data.labels");
   std::vector<std::pair<int64_t, std::string>> order;
   bool integers = true;
   for (const auto& [label, unused] : classes) {
@@ -126,7 +132,8 @@ void add(Sequences& sequences, const Example& line, const Classes& classes, int6
          const std::string& file) {
   const auto found = classes.find(line.label);
   check<DataError>(found != classes.end(), file, ":", line.line, ":", line.column, ": the label '",
-                   line.label, "' does not occur in the training examples");
+                   line.label,
+                   "' is not one of the labels of the training examples or of data.labels");
   const size_t n = std::min(line.text.size(), static_cast<size_t>(max_length));
   sequences.add({reinterpret_cast<const uint8_t*>(line.text.data()), n}, found->second);
 }
@@ -134,7 +141,7 @@ void add(Sequences& sequences, const Example& line, const Classes& classes, int6
 struct LabelledTextOptions {
   std::string path;
   int64_t max_length = 1024;
-  std::string label_name, text_name;
+  std::string label_name, text_name, labels;
   int64_t label_column = 0, text_column = 1;
   bool header = false;
   SplitFractions fractions;
@@ -162,6 +169,9 @@ struct LabelledTextOptions {
            "label in JSON Lines; else none: label_column");
     v.text("text_name", text_name, "name of the text: its column, or its key in JSON Lines",
            "text in JSON Lines; else none: text_column");
+    v.text("labels", labels, "the labels in the order of their classes, separated by commas",
+           "those of the training examples: in numerical order if all are integers, else in byte "
+           "order");
     v.when(!is_json, "path of TSV or CSV", [&] {
       v.integer("label_column", label_column, {0, 1000}, "column of the label, counted from 0");
       v.integer("text_column", text_column, {0, 1000}, "column of the text, counted from 0");
@@ -183,6 +193,13 @@ struct LabelledTextOptions {
     limits.describe_limits(v);
   }
 
+  std::vector<std::string> listed_labels() const {
+    std::vector<std::string> out;
+    std::istringstream in(labels);
+    for (std::string label; std::getline(in, label, ',');) out.push_back(label);
+    return out;
+  }
+
   RecordOptions records() const {
     return {.format = format(),
             .header = header,
@@ -193,7 +210,7 @@ struct LabelledTextOptions {
 // The number of classes is the number of labels.
 std::optional<TaskInfo> info_of(const LabelledTextOptions&) { return std::nullopt; }
 
-Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
+Task make(const LabelledTextOptions& o, uint64_t seed, const Splits& used) {
   const std::string& path = o.path;
   const bool folder = is_folder(path);
   std::vector<fs::path> files{path};
@@ -205,7 +222,7 @@ Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
   std::array<Sequences, 3> splits;  // if it is a file, all of it in the first one
   for (size_t split = 0; split < files.size(); ++split) {
     const std::vector<Example> examples = read(files[split], o.records());
-    if (split == 0) classes = classes_of(examples, files[split].string());
+    if (split == 0) classes = classes_of(examples, files[split].string(), o.listed_labels());
     for (const Example& example : examples) {
       if (folder && most[split] != 0 && splits[split].size() == most[split]) break;
       add(splits[split], example, classes, o.max_length, files[split].string());
@@ -217,7 +234,7 @@ Task make(const LabelledTextOptions& o, uint64_t seed, const Splits&) {
                 .max_length = o.max_length,
                 .labels = std::vector<std::string>(classes.size())};
   for (const auto& [label, index] : classes) info.labels[index] = label;
-  if (!folder) return split_sequences(info, splits[0], o.fractions, seed, path, o.limits);
+  if (!folder) return split_sequences(info, splits[0], o.fractions, seed, path, o.limits, used);
   return {info, in_memory(std::move(splits[0])), in_memory(std::move(splits[1])),
           in_memory(std::move(splits[2]))};
 }

@@ -115,7 +115,7 @@ std::optional<TaskInfo> info_of(const TextOptions& o) {
                   .max_length = o.length};
 }
 
-Task make(const TextOptions& o, uint64_t, const Splits&) {
+Task make(const TextOptions& o, uint64_t, const Splits& splits) {
   const auto& [path, length, stride, fractions, limits] = o;
   const auto text = std::make_shared<const Text>(read_text(path));
   const int64_t bytes = static_cast<int64_t>(text->size());
@@ -134,6 +134,8 @@ Task make(const TextOptions& o, uint64_t, const Splits&) {
     return std::make_unique<Windows>(text, begin, limit == 0 ? all : std::min(all, limit), length,
                                      step);
   };
+  if (splits.undivided)
+    return undivided(*info_of(o), windows("all of it", 0, bytes, length, 0), splits);
   return {*info_of(o), windows("training", 0, train, stride, limits.train),
           windows("validation", train, validation, length, limits.validation),
           windows("test", train + validation, test, length, limits.test)};

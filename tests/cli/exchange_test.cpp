@@ -96,6 +96,60 @@ TEST_CASE("predict reads other data, and says what it expects") {
   CHECK_FALSE(fs::exists(folder / "p.csv"));
 }
 
+TEST_CASE("predict --data predicts every row of a file, in its order") {
+  const TinyFolder folder;
+  std::string rows;
+  for (int i = 0; i < 12; ++i)
+    rows += (i % 3 ? "good\tgood film " : "bad\tbad film ") + std::to_string(i) + "\n";
+  write_text(folder / "films.tsv", rows);
+  const std::vector<std::string> films = {"train.steps=2", "train.batch_size=2",
+                                          "data.task=text_classification", "data.path=films.tsv",
+                                          "model.max_length=16"};
+  std::vector<std::string> train = {"train", "config.toml", "--quiet", "--out", "run", "--set"};
+  train.insert(train.end(), films.begin(), films.end());
+  write_text(folder / "config.toml", "[model]\nd_model = 8\nheads = 2\nlayers = 1\nd_mlp = 8\n");
+  succeed(train, folder.path());
+  const auto predicted = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"predict", "run"});
+    std::istringstream in(succeed(more, folder.path()).out);
+    std::vector<Json> out;
+    for (std::string line; std::getline(in, line);) out.push_back(Json::parse(line));
+    return out;
+  };
+  const std::vector<Json> all = predicted({"--data", "films.tsv"});
+  REQUIRE(all.size() == 12);
+  for (int i = 0; i < 12; ++i) {
+    CHECK(all[i]["example"] == i);
+    CHECK(all[i]["target"] == (i % 3 ? 1 : 0));
+  }
+  CHECK(predicted({}).size() == 1);  // of the split
+
+  // Rows of one label, which is the second class.
+  write_text(folder / "some.tsv", "good\tgood film 1\ngood\tgood film 2\n");
+  const Outcome some = run({"predict", "run", "--data", "some.tsv"}, folder.path());
+  CHECK(some.code == 3);
+  CHECK_THAT(some.err, Contains("data.labels"));
+  const std::vector<Json> two = predicted({"--data", "some.tsv", "--set", "data.labels=bad,good"});
+  REQUIRE(two.size() == 2);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(two[i]["target"] == 1);
+    CHECK(two[i]["probabilities"] == all[i + 1]["probabilities"]);
+  }
+  write_text(folder / "more.tsv", rows + "dull\tdull film\n");
+  CHECK_THAT(
+      run({"predict", "run", "--data", "more.tsv", "--set", "data.labels=bad,good"}, folder.path())
+          .err,
+      Contains("more.tsv:13:1: the label 'dull' is not one of"));
+  // Labels that are fewer than classes of the model would have other numbers.
+  succeed({"train", "config.toml", "--quiet", "--out", "three", "--set", "train.steps=1",
+           "train.batch_size=2", "data.task=text_classification", "data.path=more.tsv",
+           "model.max_length=16"},
+          folder.path());
+  const Outcome fewer = run({"predict", "three", "--data", "films.tsv"}, folder.path());
+  CHECK(fewer.code == 2);
+  CHECK_THAT(fewer.err, Contains("its labels are bad, good, and the model has 3 classes"));
+}
+
 TEST_CASE("exported weights are imported with all their bits") {
   const Trained folder("train.ema_decay=0.5");
   for (const std::string file : {"w.safetensors", "w.npz"}) {

@@ -12,6 +12,7 @@ std::unique_ptr<attention::Transformer> model_of(const SavedModel& saved) {
 LoadedRun open_run(const SavedModel& saved, const RunOptions& options) {
   data::Splits splits = data::Splits::only(options.split);
   splits.train = splits.train || options.with_training;
+  splits.undivided = options.undivided;
   LoadedRun out{.source = saved.source(),
                 .experiment = std::make_unique<Experiment>(saved.config, splits)};
   out.dataset = &out.experiment->task.split(options.split);

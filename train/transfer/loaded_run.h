@@ -27,6 +27,7 @@ struct LoadedRun {
 struct RunOptions {
   std::string split = "test";
   bool with_training = false;  // makes the training split, too
+  bool undivided = false;      // a file is read whole: see data::Splits
   LoadOptions weights{};
 };
 

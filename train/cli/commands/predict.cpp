@@ -14,14 +14,15 @@ struct Arguments : Common {
 };
 
 /// What the predictions are of.
-std::map<std::string, std::string> about(const Arguments& a, const train::LoadedRun& run) {
+std::map<std::string, std::string> about(const Arguments& a, const std::string& split,
+                                         const train::LoadedRun& run) {
   return {{"longhand", longhand::version()},
           {"checkpoint", run.source.checkpoint},
           {"digest", run.source.digest},
           {"step", std::to_string(run.source.step)},
           {"writer", "longhand predict"},
           {"task", run.experiment->task.info.name},
-          {"split", a.split},
+          {"split", split},
           {"values", a.logits ? "logits" : "probabilities"}};
 }
 
@@ -34,11 +35,22 @@ int predict(Arguments a) {
       !a.json || !a.out.empty(),
       "--json: expected -o FILE, beside which the summary is printed; without -o the "
       "predictions are printed, as JSON Lines");
-  if (!a.data.empty()) a.trust_paths = true;  // that of the checkpoint is replaced
+  const bool other_data = !a.data.empty();
+  const bool one_file =
+      other_data && !fs::is_directory(a.data) && fs::path(a.data).extension() != ".h5";
+  if (other_data) a.trust_paths = true;  // that of the checkpoint is replaced
+  if (one_file) a.accept_data = true;    // it may be the one that the run has divided
   train::SavedModel saved = load_run(a, a.run);
-  if (!a.data.empty()) train::read_data_from(a.data, saved.config);
+  if (other_data) train::read_data_from(a.data, saved.config);
   const bool quiet = a.quiet || a.json;
-  const train::LoadedRun run = open_run(a, std::move(saved), quiet);
+  const train::LoadedRun run = open_run(a, std::move(saved), quiet, {.undivided = one_file});
+  const std::string split = one_file ? "all" : a.split;
+  const int64_t classes = run.model().config().classes;
+  const auto& labels = run.experiment->task.info.labels;
+  check<ConfigError>(
+      !other_data || labels.empty() || std::ssize(labels) == classes, "--data ", a.data,
+      ": its labels are ", fmt::format("{}", fmt::join(labels, ", ")), ", and the model has ",
+      classes, " classes; give all labels in the order of their classes with --set data.labels=");
   const train::Predictions predictions = [&] {
     Progress progress(quiet, "predict", 2);
     const auto available = static_cast<double>(train::available_memory());
@@ -50,26 +62,25 @@ int predict(Arguments a) {
                                   progress.update(p.examples, p.all_examples, "");
                                 }},
                            [&](int64_t targets) {
-                             train::check_predictions_memory(
-                                 a.out, targets, run.model().config().classes, available);
+                             train::check_predictions_memory(a.out, targets, classes, available);
                            });
   }();
   const train::Metrics& metrics = predictions.metrics;
   check<DivergedError>(std::isfinite(metrics.loss()), run.source.checkpoint, ": the loss on the ",
-                       a.split, " split is ", metrics.loss(), ", although all weights are finite");
+                       split, " split is ", metrics.loss(), ", although all weights are finite");
   if (a.out.empty()) {
     write_stdout(train::to_json_lines(predictions));
     return success;
   }
-  train::write_predictions(a.out, predictions, about(a, run));
+  train::write_predictions(a.out, predictions, about(a, split, run));
   Answer answer(a.json);
   answer.add("checkpoint", run.source.checkpoint)
       .add("step", run.source.step)
       .add("task", run.experiment->task.info.name)
-      .add("split", a.split)
+      .add("split", split)
       .add("examples", metrics.examples)
       .add("targets", metrics.targets)
-      .add("classes", run.model().config().classes)
+      .add("classes", classes)
       .add("loss", metrics.loss())
       .add("accuracy", metrics.accuracy())
       .add("out", a.out);
