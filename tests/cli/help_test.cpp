@@ -92,11 +92,18 @@ TEST_CASE("help on an unknown topic names the nearest one") {
   const TemporaryDirectory folder;
   for (const auto& [topic, near] : {std::pair{"attention.perfomer", "attention.performer"},
                                     {"trian", "train"},
-                                    {"data.mqqar", "data.mqar"}}) {
+                                    {"data.mqqar", "data.mqar"},
+                                    {"optimizer.lrr", "optimizer.lr"},
+                                    {"train.lr", "optimizer.lr"},
+                                    {"performr", "attention.performer"},
+                                    {"landmrks", "attention.landmarks"}}) {
     const Outcome outcome = run({"help", topic}, folder.path());
     CHECK(outcome.code == 2);
     CHECK_THAT(outcome.err, Contains(std::string("did you mean ") + near + "?"));
   }
+  for (const char* value : {"attention.relu_sq", "squared_relux"})
+    CHECK_THAT(run({"help", value}, folder.path()).err,
+               Contains("did you mean squared_relu, a value of attention.linear.feature_map"));
   CHECK_THAT(run({"help", "colours"}, folder.path()).err, Contains("expected one of model"));
 }
 

@@ -57,6 +57,53 @@ std::string beside(std::string head, const std::string& text, size_t column) {
   return out;
 }
 
+/// "lr" of "optimizer.lr".
+std::string last_word(const std::string& name) { return name.substr(name.rfind('.') + 1); }
+
+/// Whether each part of a word begins a part of a value, as in "relu_sq" for "squared_relu".
+bool abbreviates(const std::string& word, const std::string& value) {
+  std::istringstream parts(word);
+  for (std::string part; std::getline(parts, part, '_');)
+    if (part.empty() || ("_" + value).find("_" + part) == std::string::npos) return false;
+  return !word.empty();
+}
+
+/// "; did you mean optimizer.lr?": the nearest topic or option, in the section that the name has if possible;
+/// else the value of an option, and the options that have it. Empty: none.
+std::string meant_by(const std::string& name) {
+  const std::string word = last_word(name), section = name.substr(0, name.find('.')) + ".";
+  const std::vector<DeclaredOption> options = declared_options();
+  const auto found = [&](const std::string& prefix) {
+    std::vector<std::string> words, names = topic_names();
+    for (const DeclaredOption& option : options) names.push_back(option.name());
+    std::erase_if(names, [&](const std::string& each) { return !each.starts_with(prefix); });
+    for (const std::string& each : names) words.push_back(last_word(each));
+    const auto at = std::find(words.begin(), words.end(), nearest(word, words));
+    return at == words.end() ? "" : names[static_cast<size_t>(at - words.begin())];
+  };
+  for (const std::string& prefix : {section, std::string()})
+    if (const std::string near = found(prefix); !near.empty())
+      return "; did you mean " + near + "?";
+
+  std::vector<std::string> values;
+  for (const DeclaredOption& option : options)
+    if (option.field.type != "boolean")
+      for (std::string& value : choices(option.field)) values.push_back(std::move(value));
+  std::string value = nearest(word, values);
+  if (value.empty()) {
+    const auto at = std::find_if(values.begin(), values.end(),
+                                 [&](const auto& each) { return abbreviates(word, each); });
+    if (at != values.end()) value = *at;
+  }
+  if (value.empty()) return "";
+  std::string owners;
+  for (const DeclaredOption& option : options)
+    if (const auto all = choices(option.field);
+        std::find(all.begin(), all.end(), value) != all.end())
+      owners += (owners.empty() ? "" : ", ") + option.full_name();
+  return concat_message("; did you mean ", value, ", a value of ", owners, "?");
+}
+
 }  // namespace
 
 std::vector<std::string> topic_names() {
@@ -66,19 +113,14 @@ std::vector<std::string> topic_names() {
 }
 
 Topic topic(const std::string& name) {
-  std::vector<std::string> known;
-  std::string near;
-  for (Topic& each : topics()) {
+  for (Topic& each : topics())
     if (each.name == name) return std::move(each);
-    if (each.name.ends_with("." + name)) near = each.name;  // the bare name of a variant or task
-    known.push_back(each.name);
-  }
-  if (near.empty()) near = nearest(name, known);
+  const std::string meant = meant_by(name);
   throw ConfigError(concat_message(
       "no help for \"", name, "\"",
-      near.empty() ? "; expected one of model, attention, data, train, optimizer, attention.NAME "
-                     "and data.NAME"
-                   : "; did you mean " + near + '?'));
+      meant.empty() ? "; expected one of model, attention, data, train, optimizer, attention.NAME "
+                      "and data.NAME"
+                    : meant));
 }
 
 std::string DeclaredOption::section() const { return topic.substr(0, topic.find('.')); }
