@@ -453,6 +453,24 @@ TEST_CASE("data that was made, stored and read again is the same") {
   REQUIRE(shown["examples"].size() == 2);
   CHECK(shown["examples"][0]["tokens"].size() == 16);
   CHECK_THAT(succeed(with({"data", "show", "copy"}), folder.path()).out, Contains("targets: "));
+
+  // Those of a run: its options, and its tokens with its predictions.
+  const Json of_run = json_of({"data", "show", "run", "--split", "test", "--json"}, folder.path());
+  CHECK(of_run["task"] == "copy");
+  REQUIRE(of_run["examples"].size() == 3);
+  CHECK(of_run["examples"][0]["tokens"].size() == 16);
+  const std::string lines =
+      succeed({"predict", "run", "--tokens", "--limit", "3"}, folder.path()).out;
+  std::istringstream in(lines);
+  for (size_t i = 0; i < 3; ++i) {
+    std::string line;
+    REQUIRE(std::getline(in, line));
+    CHECK(Json::parse(line)["tokens"] == of_run["examples"][i]["tokens"]);
+  }
+  CHECK(run({"predict", "run", "--tokens", "-o", "p.npz"}, folder.path()).code == 2);
+  const Json other_seed =
+      json_of({"data", "show", "run", "--split", "test", "--seed", "5", "--json"}, folder.path());
+  CHECK(other_seed["examples"] != of_run["examples"]);
 }
 
 TEST_CASE("only the splits that are used need to be in a file") {
@@ -506,6 +524,10 @@ TEST_CASE("data check lists what files hold, data show their texts and labels") 
   CHECK_THAT(succeed(show, folder.path()).out,
              Contains(" (pos)\n") &&
                  (Contains("\nfine\n") || Contains("\nnice\n") || Contains("\ngood\n")));
+
+  std::vector<std::string> numbers = show;
+  numbers.emplace_back("--tokens");
+  CHECK_THAT(succeed(numbers, folder.path()).out, !Contains("\nfine\n") && !Contains("\ngood\n"));
 
   write_text(folder / "b.jsonl",
              "{\"tokens\": [1, 2], \"targets\": [0, 1]}\n{\"tokens\": [1], \"targets\": [1]}\n"

@@ -136,7 +136,7 @@ std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& d
   return all ? std::optional(std::move(out)) : std::nullopt;
 }
 
-std::string to_json_lines(const Predictions& p) {
+std::string to_json_lines(const Predictions& p, const data::Dataset* dataset) {
   std::string out;
   const int64_t C = p.values ? p.values.size(1) : 0;
   const float* const values = p.values ? p.values.data<float>() : nullptr;
@@ -155,6 +155,11 @@ std::string to_json_lines(const Predictions& p) {
     for (end = begin; end < p.size() && p.example[static_cast<size_t>(end)] == p.example[at];)
       ++end;
     fmt::format_to(std::back_inserter(out), "{{\"example\": {}", p.example[at]);
+    if (dataset) {
+      const data::Batch batch = dataset->collate({{p.example[at]}});
+      const auto tokens = data::examples_of(batch)[0].tokens;
+      put_integers("tokens", 0, std::ssize(tokens), tokens);
+    }
     if (p.position.empty()) {
       fmt::format_to(std::back_inserter(out),
                      ", \"target\": {}, \"prediction\": {}, \"{}\": ", p.target[at],
@@ -197,10 +202,11 @@ void check_predictions_memory(const std::string& out, int64_t targets, int64_t c
 }
 
 void write_predictions(const std::string& out, const Predictions& predictions,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata,
+                       const data::Dataset* dataset) {
   switch (format_of(out)) {
     case Format::json_lines:
-      return data::write_file_durably(out, to_json_lines(predictions));
+      return data::write_file_durably(out, to_json_lines(predictions, dataset));
     case Format::tensors: {
       TensorFile file = to_tensors(predictions);
       file.metadata = metadata;

@@ -39,8 +39,8 @@ std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& d
 ///   {"example": 0, "target": 1, "prediction": 1, "probabilities": [0.2, 0.8]}
 /// or, if targets are of tokens, lists:
 ///   {"example": 0, "positions": [7], "targets": [1], "predictions": [1], "probabilities": [[0.2, 0.8]]}
-/// Numbers are the shortest that give the same f32.
-std::string to_json_lines(const Predictions& predictions);
+/// Numbers are the shortest that give the same f32. With the dataset, "tokens" are those of the example.
+std::string to_json_lines(const Predictions& predictions, const data::Dataset* dataset = nullptr);
 
 /// The tensors example (R) i64, position (R) i32 (if targets are of tokens), target (R) i32, prediction
 /// (R) i32, and probabilities or logits (R, C) f32.
@@ -54,8 +54,10 @@ void check_predictions_path(const std::string& out);
 void check_predictions_memory(const std::string& out, int64_t targets, int64_t classes,
                               double available);
 
+/// `dataset` as in to_json_lines(); only for that format.
 void write_predictions(const std::string& out, const Predictions& predictions,
-                       const std::map<std::string, std::string>& metadata);
+                       const std::map<std::string, std::string>& metadata,
+                       const data::Dataset* dataset = nullptr);
 
 /// Replaces the data of a configuration by a file: of its task, if that reads files, else of the task
 /// tokens.

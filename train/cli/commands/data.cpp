@@ -6,6 +6,7 @@
 #include "longhand/data/tasks/stored.h"
 #include "longhand/data/trailer.h"
 #include "longhand/train/cli/commands/commands.h"
+#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::data {
 
@@ -26,8 +27,9 @@ namespace longhand::cli {
 namespace {
 
 struct Arguments : Common {
-  std::string task;
+  std::string task;  // or a run
   int64_t count = 0;
+  bool tokens = false;
 };
 
 struct Made {
@@ -35,10 +37,30 @@ struct Made {
   uint64_t seed;
 };
 
+/// The data of a run, as its checkpoint describes them.
+train::Config config_of_run(const Arguments& arguments) {
+  const train::SavedModel saved = train::load_model(arguments.task, "best");
+  if (!arguments.trust_paths) saved.check_paths({"data.path"}, &arguments.set);
+  train::Config config;
+  for (const auto& [option, value] : saved.config.given()) {
+    const size_t dot = option.find('.');
+    if (option.starts_with("data.") || option == "model.max_length")
+      config.assign(option.substr(0, dot), option.substr(dot + 1), value, saved.file);
+  }
+  if (arguments.seed)
+    config.assign("data", "seed", static_cast<int64_t>(*arguments.seed), "--seed");
+  return config;
+}
+
 /// The splits to make: the given one, or all.
 Made make(const Arguments& arguments, const data::Splits& used = {}) {
   train::Config config;
-  config.assign("data", "task", arguments.task, "TASK");
+  const std::vector<std::string> tasks = data::task_names();
+  const bool is_task = std::find(tasks.begin(), tasks.end(), arguments.task) != tasks.end();
+  if (!is_task && fs::exists(arguments.task))
+    config = config_of_run(arguments);
+  else
+    config.assign("data", "task", arguments.task, "TASK");
   apply_to_data(arguments, config);
   config.model().check_known({"max_length"});
   config.attention().check_known({});
@@ -72,11 +94,15 @@ std::string text_of_bytes(const std::vector<int32_t>& tokens) {
   return out;
 }
 
+std::string numbers_of(const std::vector<int32_t>& tokens) {
+  return fmt::format("{}", fmt::join(tokens, " "));
+}
+
 std::string text_of_tokens(const data::TaskInfo& info, const std::vector<int32_t>& tokens) {
   if (info.bytes) return text_of_bytes(tokens);
   if (info.name == "listops")
     return data::listops::to_text(std::vector<uint8_t>(tokens.begin(), tokens.end()));
-  return fmt::format("{}", fmt::join(tokens, " "));
+  return numbers_of(tokens);
 }
 
 /// "2 (sports)" for every target.
@@ -124,10 +150,12 @@ int show(const Arguments& arguments) {
     Json& example = examples.emplace_back(Json{{"tokens", tokens}, {"targets", targets}});
     if (info.bytes || info.name == "listops") example["text"] = text_of_tokens(info, tokens);
     if (!info.labels.empty() && !info.per_token) example["label"] = info.label_of(targets[0]);
-    out.print("\n{}\n{}: {}\n", text_of_tokens(info, tokens), info.per_token ? "targets" : "target",
-              info.bytes && info.per_token ? text_of_bytes(targets)
-              : info.labels.empty()        ? fmt::format("{}", fmt::join(targets, " "))
-                                           : names_of(info, targets));
+    const bool numbers = arguments.tokens;
+    out.print("\n{}\n{}: {}\n", numbers ? numbers_of(tokens) : text_of_tokens(info, tokens),
+              info.per_token ? "targets" : "target",
+              info.bytes && info.per_token && !numbers ? text_of_bytes(targets)
+              : info.labels.empty()                    ? numbers_of(targets)
+                                                       : names_of(info, targets));
   }
   if (!examples.is_null()) out.add("examples", examples);
   return out.end();
@@ -161,7 +189,7 @@ int list_tasks(const Common& arguments) {
 
 void add_task(Command& c, Arguments& a) {
   c.add("task", a.task).required();
-  c.common(a, "set seed threads words");
+  c.common(a, "set seed trust_paths threads words");
 }
 
 }  // namespace
@@ -185,6 +213,7 @@ void add_data(Command& program) {
   add_task(show_some, *s);
   show_some.add("--split", s->split);
   show_some.add("--count", s->count).positive();
+  show_some.flag("--tokens", s->tokens);
   show_some.common(*s, "json");
 
   auto [hash_all, h] = group.command<Arguments>("hash", hash);

@@ -10,7 +10,7 @@ namespace {
 struct Arguments : Common {
   std::string data;
   int64_t limit = 0;
-  bool logits = false;
+  bool logits = false, tokens = false;
 };
 
 /// What the predictions are of.
@@ -28,6 +28,8 @@ std::map<std::string, std::string> about(const Arguments& a, const std::string& 
 
 int predict(Arguments a) {
   train::check_predictions_path(a.out);
+  check<ConfigError>(!a.tokens || a.out.empty() || fs::path(a.out).extension() == ".jsonl",
+                     "--tokens: expected JSON Lines, as with -o NAME.jsonl; got -o ", a.out);
   const fs::path folder = fs::path(a.out).parent_path();
   check<ConfigError>(folder.empty() || fs::is_directory(folder), "-o ", a.out,
                      ": there is no folder ", folder.string());
@@ -68,11 +70,12 @@ int predict(Arguments a) {
   const train::Metrics& metrics = predictions.metrics;
   check<DivergedError>(std::isfinite(metrics.loss()), run.source.checkpoint, ": the loss on the ",
                        split, " split is ", metrics.loss(), ", although all weights are finite");
+  const data::Dataset* const with_tokens = a.tokens ? run.dataset : nullptr;
   if (a.out.empty()) {
-    write_stdout(train::to_json_lines(predictions));
+    write_stdout(train::to_json_lines(predictions, with_tokens));
     return success;
   }
-  train::write_predictions(a.out, predictions, about(a, split, run));
+  train::write_predictions(a.out, predictions, about(a, split, run), with_tokens);
   Answer answer(a.json);
   answer.add("checkpoint", run.source.checkpoint)
       .add("step", run.source.step)
@@ -98,12 +101,14 @@ void add_predict(Command& program) {
   c.common(*a, "run");
   c.out(a->out, [](const auto& file) {
     return begins_with(file, "{\"example\": 0, \"target") ||
+           begins_with(file, "{\"example\": 0, \"tokens\": [") ||
            begins_with(file, "{\"example\": 0, \"positions\": [") ||
            is_tensor_file_of(file, "longhand predict");
   });
   c.common(*a, "split");
   c.add("--data", a->data);
   c.flag("--logits", a->logits);
+  c.flag("--tokens", a->tokens);
   c.common(*a, "checkpoint");
   c.add("--limit", a->limit).positive();
   c.common(*a, "set trust_paths accept_data threads quiet json words");
