@@ -21,9 +21,10 @@ int generate(const Arguments& arguments) {
   train::GenerateOptions options = arguments.options;
   options.seed = arguments.seed.value_or(0);
   const bool stream = !arguments.json;
-  const std::string text = train::generate(*model, arguments.prompt, options, [stream](char byte) {
+  std::string unwritten = arguments.prompt;  // until the model is known to be one of text
+  const std::string text = train::generate(*model, arguments.prompt, options, [&](char byte) {
     if (!stream) return true;
-    write_stdout({&byte, 1});
+    write_stdout(std::exchange(unwritten, "") + byte);
     flush_stdout();
     return !stdout_is_closed();
   });
