@@ -367,7 +367,7 @@ TEST_CASE("evaluate fills a table of drop-in variants") {
               folder.path());
   CHECK_THAT(shown.out, Contains("as trained") && Contains("performer features=8") &&
                             Contains("over draws") && Contains("±") &&
-                            Contains("Best of 4 variants: ") && !Contains("attention.features"));
+                            Contains("Of 3 variants, ") && !Contains("attention.features"));
   const train::Results results =
       train::results_of_json(data::read_text_file(folder / "grid.json"), "grid.json");
   CHECK(results.kind == "evaluate");

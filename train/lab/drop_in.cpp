@@ -62,6 +62,7 @@ struct Candidate {
   Config config;
   size_t data = 0;
   bool as_trained = false;  // the reference for those on the same data
+  bool same = false;        // the options of model and attention are those of the run
   attention::TransformerConfig model{};
   int64_t batch_size = 1;
   std::vector<int64_t> seeds{};  // empty: none has an effect, or none was asked for
@@ -138,9 +139,9 @@ class DropIn {
       const auto data = static_cast<size_t>(found - data_.begin());
       if (found == data_.end()) data_.push_back({identity, trained});
       const Config own = Config::parse(cell.config, "variant " + variant.label);
-      const bool as_trained = seeds_.empty() && model_of(own) == model_of(trained);
+      const bool same = model_of(own) == model_of(trained), as_trained = seeds_.empty() && same;
       data_[data].is_in_grid = data_[data].is_in_grid || as_trained;
-      variants.push_back({variant.label, &variant, own, data, as_trained});
+      variants.push_back({variant.label, &variant, own, data, as_trained, same});
     }
     for (size_t d = 0; const Candidate& variant : variants) {
       if (variant.data == d) {  // the first one
@@ -357,26 +358,46 @@ class DropIn {
     return table;
   }
 
-  /// The variant that comes closest to the model as trained.
+  /// Which variants lose least and most against the model as trained.
   std::string summary() const {
-    const auto score = [&](const Candidate& each) {
-      const double value =
-          (metric_ == "loss" ? loss_of(each.scored.examples) : accuracy_of(each.scored.examples))
-              .mean;
-      return metric_ == "loss" ? -value : value;
+    struct Loss {
+      const Candidate* of;
+      Estimate difference;
     };
-    const Candidate* best = nullptr;
-    int64_t others = 0;
+    const bool by_loss = metric_ == "loss";
+    std::vector<Loss> losses;
     for (const Candidate& each : candidates_) {
-      if (each.as_trained || std::isnan(score(each))) continue;
-      ++others;
-      if (!best || score(each) > score(*best)) best = &each;
+      if (each.as_trained || each.same) continue;
+      const ScoreDifference trained =
+          difference(each.scored.examples, reference_of(each).scored.examples);
+      const Estimate of_metric = by_loss ? trained.loss : trained.accuracy;
+      if (!std::isnan(of_metric.mean)) losses.push_back({&each, of_metric});
     }
-    if (!best) return "The grid holds no variant beside the model as trained.";
-    const Candidate& trained = reference_of(*best);
-    return fmt::format("Best of {} variants: {}, with {} {}; as trained: {}.", others, best->label,
-                       metric_, to_text(Cell{std::abs(score(*best))}, 4),
-                       to_text(Cell{std::abs(score(trained))}, 4));
+    if (losses.empty()) return "The grid holds no variant beside the model as trained.";
+    std::ranges::stable_sort(losses, [&](const Loss& a, const Loss& b) {
+      return by_loss ? a.difference.mean < b.difference.mean
+                     : a.difference.mean > b.difference.mean;
+    });
+    const auto score = [&](const Candidate& each) {
+      const ExampleScores& scores = each.scored.examples;
+      return to_text(Cell{(by_loss ? loss_of(scores) : accuracy_of(scores)).mean}, 3);
+    };
+    const auto text_of = [&](const char* what, const Loss& loss) {
+      const auto& [mean, low, high, count] = loss.difference;
+      const auto number = [](double value) {
+        return (value > 0 ? "+" : "") + to_text(Cell{value}, 2);
+      };
+      std::string text =
+          fmt::format("{} {}: {} {} in place of {} ({}", loss.of->label, what, metric_,
+                      score(*loss.of), score(reference_of(*loss.of)), number(mean));
+      if (!std::isnan(low)) text += fmt::format("; 95 %: {} to {}", number(low), number(high));
+      if (low <= 0 && high >= 0) text += "; the examples do not tell them apart";
+      return text + ")";
+    };
+    if (losses.size() == 1) return text_of("against the model as trained", losses.front()) + ".";
+    return fmt::format("Of {} variants, {}; {}.", losses.size(),
+                       text_of("loses least against the model as trained", losses.front()),
+                       text_of("loses most", losses.back()));
   }
 
   const SavedModel& run_;
