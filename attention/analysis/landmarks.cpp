@@ -70,8 +70,10 @@ double landmark_error(LandmarkTarget target, const Tensor& q, const Tensor& k,
   return error_of(target, kernel(target, q, k), q, k, landmarks);
 }
 
-std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options) {
-  const int64_t N = options.tokens, D = options.dim;
+std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options,
+                                           std::span<const HeadInputs> heads) {
+  const int64_t N = heads.empty() ? options.tokens : heads[0].length();
+  const int64_t D = heads.empty() ? options.dim : heads[0].dim();
   check<ConfigError>(N >= 1 && D >= 1 && options.draws >= 2,
                      "landmarks: expected at least 1 token, 1 dimension and 2 draws, got ", N, ", ",
                      D, " and ", options.draws);
@@ -88,9 +90,15 @@ std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options) {
   parallel_for(options.draws, 1, [&](int64_t begin, int64_t end) {
     for (int64_t draw = begin; draw < end; ++draw) {
       const Generator generator = Generator(options.seed).fork("landmarks").fork(draw);
-      Tensor q = Tensor::empty({N, D}, DType::f64), k = Tensor::empty({N, D}, DType::f64);
-      fill_normal(q, generator.fork("q"), 0, std);
-      fill_normal(k, generator.fork("k"), 0, std);
+      Tensor q, k;
+      if (heads.empty()) {
+        q = Tensor::empty({N, D}, DType::f64), k = Tensor::empty({N, D}, DType::f64);
+        fill_normal(q, generator.fork("q"), 0, std);
+        fill_normal(k, generator.fork("k"), 0, std);
+      } else {
+        const HeadInputs& head = heads[static_cast<size_t>(draw % std::ssize(heads))];
+        q = head.q.reshape({N, D}), k = head.k.reshape({N, D});
+      }
       Tensor S;
       for (size_t e = 0; e < out.size(); ++e) {
         const size_t i = e % sizes.size();

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "longhand/attention/analysis/probe.h"
 #include "longhand/core/random.h"
 #include "longhand/core/statistics.h"
 #include "longhand/core/tensor.h"
@@ -43,8 +45,10 @@ struct LandmarkError {
 /// The Monte-Carlo experiment, for all targets. The linear kernel's S has rank D: as soon as m >= D,
 /// S[J, J] has the same rank with probability 1, and then the approximation is S itself. It says
 /// nothing about softmax, whose S has rank N. Throws ConfigError for numbers of landmarks outside
-/// 1 … tokens.
-std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options = {});
+/// 1 … tokens. With `heads`, of one length and dimension, draws are of J alone, and take their queries and keys
+/// in turn.
+std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options = {},
+                                           std::span<const HeadInputs> heads = {});
 
 /// m different numbers of 0 … n-1, uniformly, in ascending order.
 std::vector<int64_t> draw_subset(RandomStream& random, int64_t n, int64_t m);

@@ -136,6 +136,15 @@ TEST_CASE("analyse: a run by layer and head") {
               folder.path());
   CHECK(kernel.table("kernel").rows.size() == 2 * (4 + 4));
 
+  // 16 tokens, 2 heads of dimension 8: the linear kernel is exact from 8 landmarks on.
+  const auto landmarks =
+      analyse({"landmarks", "--run", "run", "--draws", "4"}, folder.path(), &out);
+  const train::Table& l = landmarks.table("landmarks");
+  CHECK(l.rows.size() == 2 * 4 * 5);
+  CHECK(text(l, l.rows.size() - 1, "head") == "1");
+  CHECK(text(l, l.rows.size() - 1, "landmarks") == "16");
+  CHECK_THAT(out, Contains("16 tokens, D = 8") && Contains("from 8 landmarks on (D = 8)"));
+
   const auto heuristics = analyse({"heuristics", "--run", "run"}, folder.path());
   const train::Table& h = heuristics.table("heuristics");
   CHECK(text(h, 0, "predictor") == "majority");
@@ -147,6 +156,8 @@ TEST_CASE("analyse: a run by layer and head") {
         {"error", "--attention", "nystrom:landmark=4"},
         {"error", "--attention", "nyström"},
         {"error", "--correlation", "1"},
+        {"landmarks", "--run", "run", "--head-dim", "4"},
+        {"landmarks", "--run", "run", "--tokens", "17"},
         {"kernel", "--kernel", "laplace"},
         {"attention", "run", "--index", "1000"},
         {"heuristics"},

@@ -31,8 +31,13 @@ Results error(const ErrorOptions& options, const LoadedRun* run, const OnProgres
 /// How many singular values of attention's weights matter.
 Results spectrum(const SourceOptions& options, const LoadedRun* run, const OnProgress& on_progress);
 
-/// Approximations from a random subset of tokens, against its size.
-Results landmarks(const attention::analysis::LandmarkOptions& options);
+/// Approximations from a random subset of tokens, against its size. Queries and keys are random, or those of
+/// `count` sequences of a run, cut to `length` tokens (0: up to 256).
+struct LandmarksOptions {
+  attention::analysis::LandmarkOptions landmarks;
+  int64_t count = 4, length = 0;
+};
+Results landmarks(const LandmarksOptions& options, const LoadedRun* run);
 
 /// Kernels by random features and by landmarks, next to theory.
 struct KernelOptions : SourceOptions {

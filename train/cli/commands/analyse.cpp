@@ -94,24 +94,40 @@ void add_kernel(Command& group) {
 
 // ---- others
 
-int landmarks(const Arguments<attention::analysis::LandmarkOptions>& a) {
-  attention::analysis::LandmarkOptions options = a.options;
-  options.seed = seed_or_default(a);
+struct LandmarkArguments : Arguments<analyse::LandmarksOptions> {
+  std::optional<int64_t> tokens, dim;
+};
+
+int landmarks(const LandmarkArguments& a) {
+  analyse::LandmarksOptions options = a.options;
+  options.landmarks.seed = seed_or_default(a);
+  std::optional<train::LoadedRun> run;
+  if (!a.run.empty()) {
+    check<ConfigError>(!a.dim && options.landmarks.norm == 0,
+                       "--head-dim and --norm describe random inputs; with --run, queries and keys "
+                       "are those of the model");
+    options.length = a.tokens.value_or(0);
+    run = open_run(a);
+  }
+  options.landmarks.tokens = a.tokens.value_or(options.landmarks.tokens);
+  options.landmarks.dim = a.dim.value_or(options.landmarks.dim);
   const train::Results results = [&] {
     const Waiting waiting(a.quiet || a.json, "analyse landmarks");
-    return analyse::landmarks(options);
+    return analyse::landmarks(options, run ? &*run : nullptr);
   }();
   return finish(a, results);
 }
 
 void add_landmarks(Command& group) {
-  auto [c, a] =
-      group.command<Arguments<attention::analysis::LandmarkOptions>>("landmarks", landmarks);
-  c.add("--tokens", a->options.tokens).positive();
-  c.add("--head-dim", a->options.dim).positive();
-  c.add("--landmarks", a->options.landmarks).positive();
-  c.add("--draws", a->options.draws).positive();
-  c.add("--norm", a->options.norm).not_negative();
+  auto [c, a] = group.command<LandmarkArguments>("landmarks", landmarks);
+  c.add("--run", a->run);
+  c.common(*a, "checkpoint trust_paths split");
+  c.add("--count", a->options.count).positive();
+  c.add("--tokens", a->tokens).positive();
+  c.add("--head-dim", a->dim).positive();
+  c.add("--landmarks", a->options.landmarks.landmarks).positive();
+  c.add("--draws", a->options.landmarks.draws).positive();
+  c.add("--norm", a->options.landmarks.norm).not_negative();
   c.common(*a, "results seed threads quiet json");
 }
 
