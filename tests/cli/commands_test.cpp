@@ -534,6 +534,21 @@ TEST_CASE("data check lists what files hold, data show their texts and labels") 
              "{\"tokens\": [3], \"targets\": [-100]}\n");
   CHECK_THAT(succeed({"data", "check", "tokens", "b.jsonl"}, folder.path()).out,
              Contains("tokens below 4, one class below 2 per token"));
+
+  // Numbers with gaps: only where most of a large vocabulary does not occur.
+  const auto remarked = [&](int64_t largest) {
+    std::string lines = "tokens,targets\n";
+    for (int i = 0; i < 8; ++i) lines += std::to_string(i) + " 9," + std::to_string(i % 2) + "\n";
+    write_text(folder / "gaps.csv", lines + std::to_string(largest) + ",0\n");
+    return json_of({"data", "check", "tokens", "gaps.csv", "--json"}, folder.path());
+  };
+  CHECK_FALSE(remarked(40000).contains("remark"));
+  CHECK_THAT(remarked(2'000'000'000)["remark"].get<std::string>(),
+             Contains("largest token is 2,000,000,000") && Contains("different ones") &&
+                 Contains("2,000,000,001 rows") && Contains("numpy.unique"));
+  CHECK_THAT(succeed({"data", "check", "tokens", "gaps.csv"}, folder.path()).out,
+             Contains("remark: the largest token"));
+
   const Outcome none = run({"data", "check", "tokens", "none.jsonl"}, folder.path());
   CHECK(none.code == 3);
   CHECK_THAT(none.err, Contains("none.jsonl") && Contains("--set data.path=PATH"));

@@ -95,6 +95,24 @@ void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskI
   out.add("splits", all);
 }
 
+/// What is said of a vocabulary that is far larger than the tokens that occur: each number below the largest has
+/// its row in the embedding. Empty: nothing.
+std::string remark_on_vocabulary(const data::TaskInfo& info, const std::vector<Named>& splits) {
+  constexpr int64_t usual = 1 << 16, most_gaps = 16;
+  int64_t different = 0, largest = 0;
+  for (const auto& [name, contents] : splits) {
+    different = std::max(different, contents.different_tokens);
+    largest = std::max<int64_t>(largest, contents.largest_token);
+  }
+  if (info.vocabulary <= usual || info.vocabulary / most_gaps <= different) return "";
+  return fmt::format(
+      "the largest token is {}, but no split has more than {} different ones: an embedding of {} "
+      "rows would be mostly unused. Number the tokens that occur from 0 on, in all splits alike, "
+      "with "
+      "NumPy by numpy.unique(tokens, return_inverse=True)",
+      with_commas(largest), with_commas(different), with_commas(info.vocabulary));
+}
+
 /// Reads a task from files, all of it, and lists what its splits hold.
 int check_task(const Arguments& arguments) {
   train::Config config;
@@ -127,6 +145,8 @@ int check_task(const Arguments& arguments) {
       .literal(info.per_token ? "token" : "sequence")
       .literal(info.causal ? ", causal\n" : "\n");
   add_splits(out, splits, info);
+  if (const std::string remark = remark_on_vocabulary(info, splits); !remark.empty())
+    out.add("remark", remark).literal(wrapped_lines("remark: " + remark, 100) + "\n");
   return out.end();
 }
 
