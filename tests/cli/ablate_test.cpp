@@ -765,3 +765,34 @@ TEST_CASE("errors of ablate") {
   CHECK_THAT(run({"ablate", "--table", "md", "out"}, folder.path()).err,
              Contains("out holds no sweep"));
 }
+
+TEST_CASE("ablate --status --watch shows a sweep until all cells have ended") {
+  const SweepFolder folder("seeds = 3\n");  // without an [[axis]], for each seed
+  Program sweep({"ablate", "sweep.toml", "--out", "out", "--set", "train.steps=400"},
+                folder.path());
+  REQUIRE(eventually([&] { return sweep.over() || !cells_of(folder / "out").empty(); }));
+  const Outcome watched =
+      run({"ablate", "--status", "out", "--watch", "--columns", "seed,status"}, folder.path());
+  CHECK(sweep.wait().code == 0);
+  INFO(watched.err);
+  CHECK(watched.code == 0);
+  CHECK_THAT(watched.err, Contains("ablate 3/3 cells\n"));
+  CHECK_THAT(watched.out, Contains("3 cells: 3 finished"));
+  // Of one that has ended, once, also on a terminal.
+  Program again({"ablate", "--status", "out", "--watch"}, folder.path(), {{"TERM", "xterm"}}, true);
+  const Outcome shown = again.wait();
+  CHECK(shown.code == 0);
+  CHECK_THAT(shown.out, Contains("3 cells: 3 finished"));
+  CHECK_THAT(shown.err, Contains("ablate 3/3 cells"));
+  CHECK(run({"ablate", "--watch"}, folder.path()).code == 2);
+
+  // A signal ends the view of one that goes on.
+  succeed({"ablate", "sweep.toml", "--out", "half", "--shard", "1/2"}, folder.path());
+  Program waiting({"ablate", "--status", "half", "--watch"}, folder.path());
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  CHECK_FALSE(waiting.over());
+  waiting.send(SIGINT);
+  const Outcome ended = waiting.wait();
+  CHECK(ended.code == 75);
+  CHECK_THAT(ended.err, Contains("cells, none is running"));
+}

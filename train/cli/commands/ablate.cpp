@@ -1,6 +1,8 @@
 // longhand ablate: compares configurations, by means of train/lab.
+#include <chrono>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/parallel.h"
@@ -40,7 +42,7 @@ struct Arguments : Common {
   std::vector<std::string> merge;  // directories
   std::optional<int64_t> threads;
   train::RunnerOptions runner;
-  bool dry_run = false, verify = false, repair = false, change_sweep = false;
+  bool dry_run = false, verify = false, repair = false, change_sweep = false, watch = false;
 };
 
 /// A sweep, and the states of its cells in its directory.
@@ -197,6 +199,56 @@ int print_status(const Arguments& a) {
                printed_table(a, results, cells, without_empty_columns(with_columns(cells, shown))),
                runs.size(), fmt::join(counted, ", "));
   return success;
+}
+
+/// What is running in the directory of a sweep, and what has failed, below what is done in all.
+std::vector<std::string> status_lines(const Opened& opened, const fs::path& directory) {
+  train::SweepProgress all;
+  static_cast<train::CellCounts&>(all) = count_cells(opened.sweep, opened.grid, opened.states);
+  std::vector<std::string> failed;
+  for (const train::SweepCell& cell : runs_of(opened.sweep, opened.grid, opened.states)) {
+    const train::CellState& state = opened.states.at(cell.hash);
+    const std::string label =
+        fmt::format("{} seed={}", opened.grid.variants[cell.variant].label, cell.seed);
+    if (state.status == train::CellStatus::running) {
+      train::RunningCell& running = all.running.emplace_back();
+      running.label = label;
+      const fs::path own = train::cell_directory(directory, cell);
+      std::error_code ignored;  // it may have been set aside
+      const auto begun = fs::last_write_time(own / "cell.json", ignored);
+      const auto now = fs::file_time_type::clock::now();
+      running.step = train::last_step(own);
+      running.steps = trainer_options(cell).steps;
+      running.seconds = std::chrono::duration<double>(now - (ignored ? now : begun)).count();
+    } else if (state.has_failed()) {
+      failed.push_back(fmt::format("  {}: {}", label, to_string(state.status)));
+    }
+  }
+  std::vector<std::string> lines = live_table(all);
+  if (all.running.empty() && all.left() > 0) lines[0] += ", none is running";
+  lines.insert(lines.end(), failed.begin(), failed.end());
+  return lines;
+}
+
+/// Shows the cells of a sweep until all have ended or a signal comes: on a terminal in place, elsewhere a line
+/// for each change. Then prints their state.
+int watch(const Arguments& a) {
+  Opened opened = open_directory(a.status);
+  Progress display(a.quiet, "ablate");
+  const train::SignalRequests signals;
+  std::string shown;
+  do {
+    opened.states = read_cells(opened.grid, a.status);
+    const std::vector<std::string> lines = status_lines(opened, a.status);
+    display.show(lines);
+    if (!display.is_live() && lines[0] != shown) display.line(lines[0]);
+    shown = lines[0];
+    if (count_cells(opened.sweep, opened.grid, opened.states).left() == 0) break;
+    for (const double begin = clock_seconds(); clock_seconds() < begin + 2 && !signals.stop();)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  } while (!signals.stop());
+  display.show({});
+  return signals.stop() ? stopped : print_status(a);
 }
 
 // ---- verification
@@ -394,7 +446,8 @@ int run(const Arguments& a, Opened& opened) {
 
 int ablate(Arguments a) {
   check_table(a);
-  if (!a.status.empty()) return print_status(a);
+  check<ConfigError>(!a.watch || !a.status.empty(), "--watch: expected --status DIR");
+  if (!a.status.empty()) return a.watch ? watch(a) : print_status(a);
   if (!a.table.empty()) return print_table(a);
   check<ConfigError>(
       !a.sweep.empty(),
@@ -428,9 +481,10 @@ void add_ablate(Command& program) {
   c.flag("--change-sweep", a->change_sweep);
   c.flag("--dry-run", a->dry_run);
   c.add("--status", a->status);
+  const Argument watch = c.flag("--watch", a->watch);
   const Argument table = c.common(*a, "table");
   c.common(*a, "set quiet");
-  c.common(*a, "json").excludes(table);
+  c.common(*a, "json").excludes(table).excludes(watch);
   c.common(*a, "words");
 }
 
