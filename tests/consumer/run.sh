@@ -37,8 +37,25 @@ example_of_a_plugin() {
     -DCMAKE_PREFIX_PATH="$top/elsewhere" >"$top/plugin.log" 2>&1 &&
     cmake --build "$top/plugin/build" >>"$top/plugin.log" 2>&1 || { cat "$top/plugin.log"; return 1; }
   "$top/plugin/build/own_program" --version
-  "$top/elsewhere/bin/longhand" train "$top/plugin/config.toml" --out "$top/plugin/run" --set train.steps=2 \
-    --quiet --plugin "$top/plugin/build/example_plugin.so"
+  local program
+  for program in "$top/elsewhere/bin/longhand" "$top/plugin/build/own_program"; do
+    "$program" train "$top/plugin/config.toml" --out "$top/plugin/run" --overwrite --set train.steps=2 \
+      --quiet --plugin "$top/plugin/build/example_plugin.so"
+  done
+  "$top/plugin/build/own_program" data show largest --count 1 >"$top/plugin/shown"
+  grep -q "^targets: .*-100 [0-9]$" "$top/plugin/shown"
+  # A program that is linked without longhand_add_program() says what is wrong with it, not with the plugin.
+  cat >>"$top/plugin/CMakeLists.txt" <<'END'
+add_executable(closed_program main.cpp)
+target_link_libraries(closed_program PRIVATE longhand::cli)
+END
+  cmake -S "$top/plugin" -B "$top/plugin/build" >>"$top/plugin.log" 2>&1 &&
+    cmake --build "$top/plugin/build" >>"$top/plugin.log" 2>&1 || { cat "$top/plugin.log"; return 1; }
+  if [ -z "$(find "$top/elsewhere" -name 'liblonghand_core.so*')" ]; then
+    "$top/plugin/build/closed_program" variants --plugin "$top/plugin/build/example_plugin.so" 2>"$top/plugin/error" && return 1
+    grep -q "longhand_add_program()" "$top/plugin/error"
+  fi
+  echo "plugin: loaded by both programs"
 }
 
 case ${4:-install} in

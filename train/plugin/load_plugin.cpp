@@ -13,6 +13,7 @@
 #include <span>
 #include <sstream>
 #include <string_view>
+#include <typeinfo>
 #include <utility>
 #include <variant>
 
@@ -29,6 +30,15 @@ namespace fs = std::filesystem;
 constexpr const char* remedy =
     "; build the plugin again with the headers of this Longhand (see longhand_add_plugin() of its "
     "CMake package)";
+
+/// Whether plugins find the library in this program: whether the linker knows one of its symbols.
+bool exports_library() {
+  return dlsym(RTLD_DEFAULT, concat_message("_ZTI", typeid(Error).name()).c_str()) != nullptr;
+}
+
+constexpr const char* remedy_for_program =
+    "; this program does not export the library to plugins: link it with longhand_add_program() of "
+    "Longhand's CMake package, or load the plugin with the program longhand";
 
 std::deque<Plugin>& loaded() {
   static std::deque<Plugin> all;
@@ -116,7 +126,8 @@ const PluginInfo& open(const fs::path& file) {
   const auto* const info =
       handle ? static_cast<const PluginInfo*>(dlsym(handle, "longhand_plugin")) : nullptr;
   if (info) check_built_for_this(*info, file);
-  check<ConfigError>(reason.empty(), file.string(), ": cannot load the plugin: ", reason, remedy);
+  check<ConfigError>(reason.empty(), file.string(), ": cannot load the plugin: ", reason,
+                     exports_library() ? remedy : remedy_for_program);
   check<ConfigError>(info != nullptr, file.string(),
                      " is no plugin of Longhand: it does not define longhand_plugin; see "
                      "LONGHAND_PLUGIN in longhand/train/plugin/plugin.h");
