@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "longhand/core/error.h"
 #include "longhand/core/options.h"
@@ -230,4 +231,38 @@ TEST_CASE("a task defined outside the library is made, documented and refused by
   CHECK(check_task(options, 1)->max_length == 5);
   CHECK_THAT(message_of<ConfigError>([&] { add("ones", spec); }), Contains("already registered"));
   CHECK_THAT(message_of<ConfigError>([&] { add("twos", TaskSpec{}); }), Contains("make_spec()"));
+}
+
+TEST_CASE("one file that would be divided is the split that is asked for") {
+  const test::TemporaryDirectory folder;
+  std::string csv = "tokens,targets\n", operations = "Source\tTarget\n", text;
+  for (int i = 0; i < 9; ++i) {
+    const std::string digit = std::to_string(i);
+    csv += digit + " 7," + std::to_string(i % 2) + "\n";
+    operations += "( ( [MAX " + digit + " ) " + digit + " ] )\t" + digit + "\n";
+    text += digit + "234";
+  }
+  test::write_text(folder / "a.csv", csv);
+  test::write_text(folder / "a.tsv", operations);
+  test::write_text(folder / "a.txt", text + ".");
+  for (const auto& [name, file] :
+       {std::pair{"tokens", "a.csv"}, {"listops", "a.tsv"}, {"text_lm", "a.txt"}}) {
+    CAPTURE(name);
+    Options options("data");
+    options.set("task", std::string(name));
+    options.set("path", (folder / file).string());
+    if (std::string(name) == "text_lm") options.set("length", int64_t{4});
+    Splits whole = Splits::only("test");
+    whole.undivided = true;
+    const Task task = make_task(options, 1, whole);
+    CHECK(task.splits() == std::vector<std::string>{"test"});
+    REQUIRE(task.test->size() == 9);
+    std::set<int32_t> differences;  // of what follows the number of the row
+    for (int64_t i = 0; i < 9; ++i) {
+      const Batch batch = task.test->collate(std::vector{i});
+      const int64_t at = std::string(name) == "listops" ? 1 : 0;
+      differences.insert(batch.tokens.to_vector<int32_t>()[at] - static_cast<int32_t>(i));
+    }
+    CHECK(differences.size() == 1);  // in their order
+  }
 }
