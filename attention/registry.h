@@ -26,6 +26,15 @@ struct Evidence {
   void (*run)(conformance::Findings&);
 };
 
+/// What the definition of a variant is computed from.
+struct DefinitionInputs {
+  const Config& config;        // with the options: read_variant_options()
+  Variable q, k;               // (B, N, H, D)
+  Variable x;                  // (B, N, H D), for variants with Capabilities::uses_x
+  Tensor visible;              // (B or 1, 1, N, N) u8, 1 where key j is visible to query i
+  const nn::StateDict& state;  // parameters and buffers by name
+};
+
 /// What a variant's file declares to the registry. make_spec() fills in the second half.
 struct Spec {
   std::string summary;  // one line: what it computes
@@ -34,6 +43,10 @@ struct Spec {
   /// small enough that 13 tokens exceed the number of landmarks or slots.
   std::vector<OptionSet> cases = {{}};
   std::vector<Evidence> evidence{};
+  /// The definition: the weights W (B or 1, H or 1, N, N) of the formula, composed of operations, so that the result is
+  /// W V; 0 where a key is not visible. The suite compares results and gradients with them. definitions/ has
+  /// those of the library.
+  Variable (*weights)(const DefinitionInputs&) = nullptr;
   /// Whether the option bias = "alibi" adds a bias of positions to the scores.
   bool alibi = false;
   /// The exponent a of the error of attention, ~ (features)^a, in theory.

@@ -28,17 +28,21 @@ struct CheckDescription {
 /// Returns the checks that run over every variant, in order: the invariants U1 to U10 and related
 /// ones.
 std::vector<CheckDescription> invariants();
-/// Returns the checks that belong to one variant: exactness limits, statistics of estimators, rates
-/// of convergence. Empty if its Spec names none.
+/// Returns the checks that belong to one variant: its definition, exactness limits, statistics of estimators,
+/// rates of convergence. Empty if its Spec names none.
 std::vector<CheckDescription> evidence(const std::string& variant);
+
+/// What the suite cannot know of a variant: whether it computes its formula, if its Spec has neither weights nor
+/// evidence, because the invariants hold for many formulas. Empty otherwise.
+std::string not_checked(const std::string& variant);
 
 struct ConformanceOptions {
   std::vector<std::string> checks{};  // names; empty: all
   std::function<void(const CheckResult&)> on_result = {};
 };
 
-/// Runs the invariants over a registered variant with these options, in non-causal and causal form,
-/// as far as it supports them. Options should be small: most sequences have 1 to 150 tokens, 2
+/// Runs the invariants, and Spec::weights if there are any, over a registered variant with these options, in
+/// non-causal and causal form, as far as it supports them. Options should be small: most sequences have 1 to 150 tokens, 2
 /// heads and head dimension 4.
 /// Throws ConfigError for an unknown variant, check or option.
 std::vector<CheckResult> check_invariants(const std::string& variant, const OptionSet& options,

@@ -73,6 +73,33 @@ void follows_parity(Findings& f, const std::string& name, const OptionSet& optio
   f.measured("parity to ", worst);
 }
 
+void definition(const Subject& s, Findings& f) {
+  constexpr int64_t B = 2, H = 2, D = 4;
+  for (const auto& lengths_of_batch :
+       {std::vector<int32_t>{1, 1}, std::vector<int32_t>{13, 13}, std::vector<int32_t>{13, 8}}) {
+    const int64_t N = lengths_of_batch[0];
+    const auto variant = s.make();
+    const Mask mask = lengths(lengths_of_batch);
+    const Sample x = sample({B, N, H, D});
+    const Variable q(x.q, true), k(x.k, true), v(x.v, true);
+    f.context(concat_message(lengths_of_batch[0], " and ", lengths_of_batch[1], " tokens"));
+    const Variable weights = spec(s.name).weights(
+        {.config = variant->config(),
+         .q = q,
+         .k = k,
+         .x = inputs_of(*variant, q, k, v).x,
+         .visible = definitions::visible(N, N, {.causal = s.causal, .lengths = mask.lengths}),
+         .state = variant->state_dict()});
+    const Variable out = definitions::apply(broadcast_to(weights, {B, H, N, N}), v);
+    backward(out, x.cotangent);
+    const auto gradient = [](const Variable& y) {
+      return y.grad().defined() ? y.grad() : Tensor::zeros(y.shape(), y.dtype());
+    };
+    each_near(f, "compared with the definition", run(*variant, x, mask),
+              {out.value(), gradient(q), gradient(k), gradient(v)}, 1e-9);
+  }
+}
+
 Case small_case(double std, uint64_t seed, int64_t N, int64_t D) {
   const Shape shape{1, N, 1, D};
   Case c{normal(shape, seed, DType::f64, std),

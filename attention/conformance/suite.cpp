@@ -8,6 +8,9 @@ namespace {
 
 using conformance::Findings;
 
+const CheckDescription of_definition{
+    "definition", "results and gradients are those of the weights that its Spec defines"};
+
 template <class F>
 CheckResult timed(const std::string& variant, const std::string& check, const F& body) {
   const double start = clock_seconds();
@@ -26,7 +29,7 @@ bool selected(const ConformanceOptions& how, const std::string& check) {
 }
 
 void check_names(const ConformanceOptions& how) {
-  std::vector<std::string> known;
+  std::vector<std::string> known{of_definition.name};
   for (const CheckDescription& check : invariants()) known.push_back(check.name);
   for (const std::string& variant : names())
     for (const Evidence& each : spec(variant).evidence) known.push_back(each.name);
@@ -57,8 +60,17 @@ std::vector<CheckDescription> invariants() {
 
 std::vector<CheckDescription> evidence(const std::string& variant) {
   std::vector<CheckDescription> out;
+  if (spec(variant).weights) out.push_back(of_definition);
   for (const Evidence& each : spec(variant).evidence) out.push_back({each.name, each.summary});
   return out;
+}
+
+std::string not_checked(const std::string& variant) {
+  const Spec& own = spec(variant);
+  if (own.weights || !own.evidence.empty()) return "";
+  return variant +
+         ": no check compares it with its formula, since its Spec has neither weights (its "
+         "definition) nor evidence; other formulas pass the same checks";
 }
 
 std::vector<CheckResult> check_invariants(const std::string& variant, const OptionSet& options,
@@ -69,7 +81,9 @@ std::vector<CheckResult> check_invariants(const std::string& variant, const Opti
   for (const bool causal : {false, true}) {
     if (causal ? !can.causal : can.causal_only) continue;
     const conformance::Subject subject{variant, options, causal};
-    for (const auto& check : conformance::invariant_checks()) {
+    std::vector<conformance::Check> checks = conformance::invariant_checks();
+    if (spec(variant).weights) checks.push_back({of_definition, conformance::definition});
+    for (const auto& check : checks) {
       if (!selected(how, check.description.name)) continue;
       results.push_back(timed(title(subject), check.description.name,
                               [&](Findings& findings) { check.run(subject, findings); }));

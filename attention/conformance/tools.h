@@ -83,6 +83,8 @@ struct Check {
   CheckDescription description;
   void (*run)(const Subject&, Findings&);
 };
+/// evidence.cpp: compares a variant with Spec::weights, which it has.
+void definition(const Subject& subject, Findings& f);
 /// invariants.cpp
 const std::vector<Check>& invariant_checks();
 

@@ -16,6 +16,7 @@
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/scan.h"
@@ -140,13 +141,22 @@ class Lowrank final : public Variant {
   nn::Parameter u_, v_;  // (H, max_length, r)
 };
 
+Variable weights_of(const DefinitionInputs& in) {
+  const auto rows = [&](const char* of) {
+    return slice(Variable(in.state.at(of)), 1, 0, in.q.size(1));
+  };
+  return definitions::lowrank(rows("u"), rows("v"),
+                              read_variant_options<LowrankOptions>(in.config).softmax, in.visible);
+}
+
 }  // namespace
 
 Spec lowrank_variant() {
   return make_spec<LowrankOptions, Lowrank>(
       {.summary = "learned weights that depend on positions, of rank r",
        .paper = "Tay et al. 2020, arXiv 2005.00743",
-       .cases = {{{"rank", 3}}, {{"rank", 3}, {"softmax", true}, {"dropout", 0.3}}}});
+       .cases = {{{"rank", 3}}, {{"rank", 3}, {"softmax", true}, {"dropout", 0.3}}},
+       .weights = weights_of});
 }
 
 }  // namespace longhand::attention

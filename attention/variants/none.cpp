@@ -3,6 +3,7 @@
 //
 //   out_i = v_i
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
@@ -48,8 +49,11 @@ class None final : public Variant {
 }  // namespace
 
 Spec none_variant() {
-  return make_spec<NoneOptions, None>(
-      {.summary = "the token's own value: no attention, a control", .paper = "-"});
+  return make_spec<NoneOptions, None>({.summary = "the token's own value: no attention, a control",
+                                       .paper = "-",
+                                       .weights = [](const DefinitionInputs& in) {
+                                         return definitions::none(in.visible, in.q.dtype());
+                                       }});
 }
 
 }  // namespace longhand::attention

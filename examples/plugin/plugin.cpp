@@ -33,6 +33,17 @@ struct SigmoidOptions {
   }
 };
 
+// The definition, as the N x N weights of the formula, with which longhand check attention compares the class
+// below.
+Variable sigmoid_weights(const attention::DefinitionInputs& in) {
+  const auto heads_first = [](const Variable& x) { return permute(x, {0, 2, 1, 3}); };
+  const double bias = attention::read_variant_options<SigmoidOptions>(in.config).bias;
+  const Variable scores = matmul(heads_first(in.q), permute(in.k, {0, 2, 3, 1}));
+  const Variable weights =
+      sigmoid(scores / std::sqrt(static_cast<double>(in.config.head_dim)) + bias);
+  return weights * Variable(in.visible.to(weights.dtype()));
+}
+
 class SigmoidAttention : public attention::Variant {
  public:
   SigmoidAttention(const nn::Scope& scope_, const attention::Config& config,
@@ -94,7 +105,8 @@ LONGHAND_PLUGIN("example", "1.0") {
   attention::add("sigmoid", attention::make_spec<SigmoidOptions, SigmoidAttention>(
                                 {.summary = "sigmoid(Q K^T / sqrt D + bias) V, an example",
                                  .paper = "Ramapuram et al. 2024, arXiv 2409.04431",
-                                 .cases = {{}, {{"bias", -1.0}}}}));
+                                 .cases = {{}, {{"bias", -1.0}}},
+                                 .weights = sigmoid_weights}));
   data::add("majority",
             data::make_spec<MajorityOptions>("which of two symbols is more frequent, an example",
                                              majority_info, make_majority));

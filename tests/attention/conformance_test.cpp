@@ -6,6 +6,7 @@
 
 #include "longhand/attention/conformance/conformance.h"
 #include "longhand/attention/conformance/tools.h"
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/model/transformer.h"
 #include "tests/attention/attention_check.h"
 
@@ -80,6 +81,67 @@ TEST_CASE("conformance: broken variants are caught, by the checks that are about
   CHECK(failing<average, true>("test: causal average").count("causality"));
   CHECK(failing<by_batch>("test: by batch").count("batch"));
   CHECK(failing<not_a_number>("test: NaN").count("nothing-to-attend"));
+}
+
+namespace {
+
+// exp(q·k / sqrt(D)) without a normaliser, and the result of another scale.
+Variable exponential_weights(const DefinitionInputs& in) {
+  const Variable scores = matmul(permute(in.q, {0, 2, 1, 3}), permute(in.k, {0, 2, 3, 1}));
+  return exp(scores / std::sqrt(static_cast<double>(in.q.size(3)))) *
+         Variable(in.visible.to(scores.dtype()));
+}
+template <int scale>
+Variable exponential(const Variable& q, const Variable& k, const Variable& v, const Mask& mask) {
+  const Variable heads = permute(v, {0, 2, 1, 3});
+  const Tensor visible = definitions::visible(q.size(1), k.size(1), {.lengths = mask.lengths});
+  const Variable scores = matmul(permute(q, {0, 2, 1, 3}), permute(k, {0, 2, 3, 1}));
+  const Variable weights = exp(scores * (scale / std::sqrt(static_cast<double>(q.size(3)))));
+  return permute(matmul(weights * Variable(visible.to(v.dtype())), heads), {0, 2, 1, 3});
+}
+struct ExponentialOptions {
+  void describe(OptionVisitor&) {}
+  Capabilities capabilities() const { return {.averages = false, .causal_reason = "a test"}; }
+};
+template <int scale>
+struct Exponential final : Variant {
+  Exponential(const nn::Scope& scope_, const Config& config, const ExponentialOptions&)
+      : Variant(scope_, config) {}
+  Work work(int64_t, int64_t) const override { return {}; }
+
+ private:
+  Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
+    return exponential<scale>(inputs.q, inputs.k, inputs.v, mask);
+  }
+};
+
+}  // namespace
+
+TEST_CASE("conformance: a variant is compared with its definition, if it has one") {
+  const auto add_as = [](const std::string& name, Spec spec, auto weights) {
+    spec.weights = weights;
+    add(name, spec);
+  };
+  const Spec right = make_spec<ExponentialOptions, Exponential<1>>({.summary = "-", .paper = "-"});
+  const Spec wrong = make_spec<ExponentialOptions, Exponential<2>>({.summary = "-", .paper = "-"});
+  add_as("test: right", right, exponential_weights);
+  add_as("test: wrong", wrong, exponential_weights);
+  add_as("test: unknown", wrong, nullptr);
+  const ConformanceOptions only{.checks = {"definition"}};
+  const auto found = check_conformance("test: right", only);
+  REQUIRE(found.size() == 1);
+  CHECK(found[0].failures == std::vector<std::string>{});
+  const auto failed = check_conformance("test: wrong", only);
+  REQUIRE(failed.size() == 1);
+  REQUIRE_FALSE(failed[0].passed());
+  CHECK_THAT(failed[0].failures[0],
+             Catch::Contains("1 and 1 tokens: compared with the definition"));
+  CHECK(check_conformance("test: unknown", only).empty());
+  CHECK(evidence("test: right").size() == 1);
+  CHECK(not_checked("test: right").empty());
+  CHECK(not_checked("softmax").empty());
+  CHECK_THAT(not_checked("test: unknown"),
+             Catch::Contains("no check compares it with its formula"));
 }
 
 TEST_CASE("conformance: decoding that is declared and not there is told") {

@@ -673,7 +673,10 @@ TEST_CASE("check attention counts the checks of each variant that passed") {
   std::string line;
   REQUIRE(std::getline(lines, line));
   CHECK_THAT(line, Catch::StartsWith("none ") && Contains("   2 of   2  "));
-  CHECK_THAT(out, Contains("4 of 4 checks passed"));
+  CHECK_THAT(out, Contains("4 of 4 checks passed") && !Contains("note: "));
+  CHECK_THAT(
+      succeed({"check", "attention", "--variant", "random", "--check", "masks"}, folder.path()).out,
+      Contains("note: random: no check compares it with its formula"));
 }
 
 TEST_CASE("checkpoint inspect lists what a checkpoint holds") {

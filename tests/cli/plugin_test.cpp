@@ -134,6 +134,9 @@ TEST_CASE("plugin: its names are as good as those of the library") {
   CHECK_THAT(out({"check", "attention", "--variant", "sigmoid", "--check", "padding", "--check",
                   "threads"}),
              Contains("4 of 4 checks passed"));
+  // The weights of the formula, for each of its cases.
+  CHECK_THAT(out({"check", "attention", "--variant", "sigmoid", "--check", "definition"}),
+             Contains("2 of 2 checks passed") && !Contains("note: "));
   // These start processes, which load the plugin too.
   CHECK_THAT(out({"bench", "attention", "--attention", "sigmoid", "--length", "16"}),
              Contains("sigmoid"));

@@ -42,6 +42,7 @@ inline constexpr uint64_t plugin_layout = [] {
       sizeof(data::TaskSpec),
       sizeof(data::TaskInfo),
       sizeof(data::Task),
+      sizeof(data::Splits),
       sizeof(data::Batch),
       sizeof(data::Dataset),
       sizeof(Generator),

@@ -87,7 +87,10 @@ int check_attention(const Arguments& arguments) {
     if (result.passed() && arguments.verbose && !result.measured.empty())
       out.print("  {} / {}: {}\n", result.variant, result.check, result.measured);
   };
+  std::vector<std::string> notes;
   for (const std::string& variant : variants) {
+    if (const std::string note = attention::not_checked(variant); !note.empty())
+      notes.push_back(note);
     if (arguments.set.empty())
       attention::check_conformance(variant, how);
     else
@@ -98,7 +101,9 @@ int check_attention(const Arguments& arguments) {
       .add("checks_run", total.all)
       .add("seconds", total.seconds)
       .add("checks", results)
+      .add("notes", notes)
       .text("{passed} of {checks_run} checks passed, {seconds:.1f} s\n")
+      .each("notes", "note: {}\n")
       .end(total.held == total.all ? success : failure);
 }
 
