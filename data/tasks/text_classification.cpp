@@ -132,8 +132,7 @@ void add(Sequences& sequences, const Example& line, const Classes& classes, int6
          const std::string& file) {
   const auto found = classes.find(line.label);
   check<DataError>(found != classes.end(), file, ":", line.line, ":", line.column, ": the label '",
-                   line.label,
-                   "' is not one of the labels of the training examples or of data.labels");
+                   line.label, "' does not occur in the training examples or in data.labels");
   const size_t n = std::min(line.text.size(), static_cast<size_t>(max_length));
   sequences.add({reinterpret_cast<const uint8_t*>(line.text.data()), n}, found->second);
 }
