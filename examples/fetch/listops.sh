@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # listops.sh [FOLDER]: fetches the ListOps files of the Long Range Arena (Tay et al. 2020, arXiv 2011.04006) for the task
-# listops. They are part of an archive of several GB, of which only they are kept on disk with KEEP= (empty). No hash
-# of the archive is published: SHA256=... compares it with that of an earlier download; longhand data check listops
-# recomputes every target. URL=... names another source. longhand generates ListOps without any file, too.
+# listops. They are part of an archive of several GB, which KEEP= removes afterwards. No hash of the archive is
+# published: SHA256=... compares it with that of an earlier download; longhand data check listops recomputes every
+# target. URL=... names another source. Without data.path, the task generates its examples.
 set -euo pipefail
 source "$(dirname "$(readlink -f "$0")")/common.sh"
 folder=${1:-data/listops}
