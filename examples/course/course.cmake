@@ -29,7 +29,11 @@ foreach(source IN LISTS sources)
   add_dependencies(course ${target})
   if(name MATCHES "^solution_")
     string(REPLACE "_" " " exercise "${name}")
-    add_test(NAME "course: ${chapter}, ${exercise}" COMMAND ${target})
+    set(command ${target})
+    if(uses_mpi)  # on 1, 2 and 4 ranks
+      set(command "${PROJECT_SOURCE_DIR}/tests/distributed/same_hash.sh" $<TARGET_FILE:${target}>)
+    endif()
+    add_test(NAME "course: ${chapter}, ${exercise}" COMMAND ${command})
   else()
     add_test(NAME "course: ${chapter}, page and program"
              COMMAND perl "${course}/course.pl" --check "${course_programs}" "${folder}")

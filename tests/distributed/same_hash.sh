@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# same_hash.sh PROGRAM: runs examples/06_ranks.cpp on 1, 2 and 4 ranks, whose last lines, with the loss and
+# same_hash.sh PROGRAM: runs examples/course/12_ranks/solution_3.cpp on 1, 2 and 4 ranks, whose last lines, with the loss and
 # the hash of the parameters, must be equal.
 set -euo pipefail
 mpirun=$(dirname "$(readlink -f "$0")")/mpirun.sh

@@ -33,7 +33,7 @@ echo "-- headers"
 install ./liblonghand-dev_*.deb g++ cmake make pkg-config
 cp -r /usr/share/doc/longhand/examples .
 for lesson in examples/*.cpp examples/course/*/*.cpp; do
-  [ "$lesson" = examples/06_ranks.cpp ] && continue  # requires longhand-mpi
+  [ "$lesson" = examples/course/12_ranks/solution_3.cpp ] && continue  # requires longhand-mpi
   g++ -std=c++20 "$lesson" -o by_pkg_config $(pkg-config --cflags --libs longhand)
   ./by_pkg_config | tail -n 1
 done
@@ -56,7 +56,7 @@ cat >ranks/CMakeLists.txt <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(ranks CXX)
 find_package(longhand REQUIRED COMPONENTS mpi)
-add_executable(ranks ../examples/06_ranks.cpp)
+add_executable(ranks ../examples/course/12_ranks/solution_3.cpp)
 target_link_libraries(ranks longhand::longhand longhand::mpi)
 END
 cmake -S ranks -B ranks/build >cmake.log 2>&1 && cmake --build ranks/build >>cmake.log 2>&1 || { cat cmake.log; exit 1; }

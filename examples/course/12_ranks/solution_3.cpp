@@ -1,9 +1,5 @@
-// Lesson 6: training on several processes.
-//
-// Built with longhand::mpi and started as `mpirun -np 2 ./06_ranks`, or 4, or without mpirun. Each process,
-// a rank, computes the gradients of its part of a batch; the sum over the ranks is that of a tree
-// which does not depend on their number, so the parameters have the same bits on 1, 2, 4 and 8 ranks.
-// `longhand-mpi train` does this with run directories, checkpoints and resumption.
+// Exercise 3: training on several processes, by MPI. Built with longhand::mpi and started as
+// `mpirun -np 2 ./solution_3`, or 4, or without mpirun; the hash is the same.
 #include <iostream>
 
 #include "longhand/core/communicator.h"
@@ -18,7 +14,7 @@ int main() {
   train::Mpi mpi;
   Communicator& ranks = mpi.world();
 
-  // A batch has 8 shards, which the ranks share out. Every rank makes the same data and model.
+  // A batch has 8 shards, which the ranks divide. Every rank makes the same data and model.
   const train::Config config = train::Config::parse(R"(
     [data]
     task = "mqar"
@@ -37,7 +33,7 @@ int main() {
     shard_optimizer = true  # each rank keeps only its part of Adam's averages
     compare_every = 10      # stop if ranks ever differ
   )",
-                                                    "lesson 6");
+                                                    "exercise 3");
   train::Experiment experiment(config);
   data::Loader loader = experiment.loader();
   const train::RankGrid grid(ranks, /*sequence_ranks=*/1, experiment.options.step.shards);
