@@ -102,11 +102,11 @@ data::Task make_majority(const MajorityOptions& o, uint64_t seed, const data::Sp
 }  // namespace
 
 LONGHAND_PLUGIN("example", "1.0") {
-  attention::add("sigmoid", attention::make_spec<SigmoidOptions, SigmoidAttention>(
-                                {.summary = "sigmoid(Q K^T / sqrt D + bias) V, an example",
-                                 .paper = "Ramapuram et al. 2024, arXiv 2409.04431",
-                                 .cases = {{}, {{"bias", -1.0}}},
-                                 .weights = sigmoid_weights}));
+  attention::add("logistic", attention::make_spec<SigmoidOptions, SigmoidAttention>(
+                                 {.summary = "sigmoid(Q K^T / sqrt D + bias) V, an example",
+                                  .paper = "Ramapuram et al. 2024, arXiv 2409.04431",
+                                  .cases = {{}, {{"bias", -1.0}}},
+                                  .weights = sigmoid_weights}));
   data::add("majority",
             data::make_spec<MajorityOptions>("which of two symbols is more frequent, an example",
                                              majority_info, make_majority));

@@ -26,7 +26,7 @@ heads = 2
 layers = 1
 d_mlp = 8
 [attention]
-type = "sigmoid"
+type = "logistic"
 [data]
 task = "majority"
 length = 9
@@ -78,7 +78,7 @@ TEST_CASE("plugin: a run needs it, records it, and names it when it is missing")
   const train::Checkpoint saved = train::load(folder / "run/checkpoints/last.h5");
   REQUIRE(saved.plugins.size() == 1);
   CHECK(saved.plugins[0].version == "1.0");
-  CHECK(saved.plugins[0].variants == Words{"sigmoid"});
+  CHECK(saved.plugins[0].variants == Words{"logistic"});
   CHECK(saved.plugins[0].tasks == Words{"majority"});
 
   const Words longer = {"train", "--resume", "run", "--set", "train.steps=6"};
@@ -127,24 +127,24 @@ TEST_CASE("plugin: its names are as good as those of the library") {
     words.insert(words.end(), {"--plugin", "example.so"});
     return succeed(words, folder.path()).out;
   };
-  CHECK_THAT(out({"variants"}), Contains("sigmoid: ") && Contains("plugin example 1.0"));
-  CHECK_THAT(out({"help", "attention.sigmoid"}), Contains("-log(max_length)"));
+  CHECK_THAT(out({"variants"}), Contains("logistic: ") && Contains("plugin example 1.0"));
+  CHECK_THAT(out({"help", "attention.logistic"}), Contains("-log(max_length)"));
   CHECK_THAT(out({"data", "tasks"}), Contains("majority: which of two symbols"));
   CHECK_THAT(out({"data", "hash", "majority", "--count", "4"}), Contains("train (4 examples)"));
-  CHECK_THAT(out({"check", "attention", "--variant", "sigmoid", "--check", "padding", "--check",
+  CHECK_THAT(out({"check", "attention", "--variant", "logistic", "--check", "padding", "--check",
                   "threads"}),
              Contains("4 of 4 checks passed"));
   // The weights of the formula, for each of its cases.
-  CHECK_THAT(out({"check", "attention", "--variant", "sigmoid", "--check", "definition"}),
+  CHECK_THAT(out({"check", "attention", "--variant", "logistic", "--check", "definition"}),
              Contains("2 of 2 checks passed") && !Contains("note: "));
   // These start processes, which load the plugin too.
-  CHECK_THAT(out({"bench", "attention", "--attention", "sigmoid", "--length", "16"}),
-             Contains("sigmoid"));
+  CHECK_THAT(out({"bench", "attention", "--attention", "logistic", "--length", "16"}),
+             Contains("logistic"));
   write_text(folder / "sweep.toml",
              "[sweep]\nbase = \"config.toml\"\nseeds = 1\n[[axis]]\n"
-             "attention.type = [\"sigmoid\", \"mean\"]\n");
+             "attention.type = [\"logistic\", \"mean\"]\n");
   out({"ablate", "sweep.toml", "--out", "sweep", "--quiet"});
-  CHECK_THAT(read_text(folder / "sweep/results.csv"), Contains("sigmoid"));
+  CHECK_THAT(read_text(folder / "sweep/results.csv"), Contains("logistic"));
   CHECK_THAT(read_text(folder / "sweep/results.json"), Contains("--plugin"));
 }
 

@@ -239,7 +239,7 @@ TEST_CASE("one file that would be divided is the split that is asked for") {
   for (int i = 0; i < 9; ++i) {
     const std::string digit = std::to_string(i);
     csv += digit + " 7," + std::to_string(i % 2) + "\n";
-    operations += "( ( ( [MAX " + digit + " ) " + digit + " ] )\t" + digit + "\n";
+    operations += "( ( ( [MAX " + digit + " ) " + digit + " ) ] )\t" + digit + "\n";
     text += digit + "234";
   }
   test::write_text(folder / "a.csv", csv);
