@@ -748,6 +748,18 @@ TEST_CASE("the example sweeps are valid") {
     CHECK_NOTHROW(train::check_config(train::Config::load(ablation / name)));
   const fs::path recall = LONGHAND_SOURCE "/examples/recall";
   CHECK(expand(train::Sweep::load(recall / "recall.toml")).variants.size() == 27);
+  const std::map<std::string, size_t> atlas = {{"tracking", 70}, {"mad", 84}, {"recall", 36}};
+  for (const auto& [name, variants] : atlas) {
+    CAPTURE(name);
+    const train::Sweep sweep =
+        train::Sweep::load(LONGHAND_SOURCE "/examples/atlas/" + name + ".toml");
+    CHECK(expand(sweep).variants.size() == variants);
+    // The protocol is the same for all.
+    CHECK(sweep.seeds.size() == 4);
+    CHECK(sweep.search->around == 1);
+    CHECK(sweep.search->extend == 1);
+    CHECK(sweep.search->halving == std::vector<double>{0.4});
+  }
 }
 
 TEST_CASE("errors of ablate") {
