@@ -44,7 +44,7 @@ set(CPACK_DEBIAN_DOC_PACKAGE_ARCHITECTURE all)
 set(CPACK_DEBIAN_DOC_PACKAGE_DEPENDS libjs-mathjax)
 set(CPACK_DEBIAN_DOC_PACKAGE_SHLIBDEPS OFF)
 set(about "Longhand is a complete training framework in C++20: tensors, automatic
-differentiation, forty-one attention variants behind one interface, and runs
+differentiation, attention variants behind one interface, and runs
 that resume bit for bit.
 .
 ")
