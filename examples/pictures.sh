@@ -45,3 +45,7 @@ picture recall/state.svg accuracy-against-elements-of-the-state "$folder/recall.
 picture recall/cache.svg accuracy-against-bytes-of-the-cache "$folder/recall.json"
 picture ablation/spectrum.svg singular-values-that-hold-90-of-against-length "$examples/ablation/results/spectrum.json"
 picture ablation/entropy.svg entropy-rank-against-length "$examples/ablation/results/spectrum.json"
+for task in parity group; do
+  picture "atlas/$task.svg" "test-accuracy-against-length-$task" "$examples/atlas/results/tracking/results.json"
+  picture "atlas/$task-window.svg" "validation-accuracy-against-optimizer-lr-$task" "$examples/atlas/results/tracking/results.json"
+done
