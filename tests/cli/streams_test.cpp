@@ -118,7 +118,7 @@ TEST_CASE("limits of the address space leave enough for everything but tensors")
   CHECK_THAT(large.err, Contains("(half of its address space, ulimit -v)"));
 
   // Less would let OpenBLAS wait for ever.
-  for (const std::string kib : {"100000", "150000"}) {
+  for (const std::string kib : {"130000", "170000"}) {
     CAPTURE(kib);
     const Outcome small =
         shell("ulimit -v " + kib + "; timeout -s KILL 20 $longhand --version", folder.path());
