@@ -112,8 +112,8 @@ Trainer::Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const
   state_.cursor = loader.cursor();
 }
 
-bool Trainer::stop_requested() const {
-  return step_.reducer().any(observer_.should_stop && observer_.should_stop());
+bool Trainer::stop_requested(bool arrived) const {
+  return step_.reducer().any(arrived || (observer_.should_stop && observer_.should_stop()));
 }
 
 Stopped Trainer::run() {
@@ -127,7 +127,7 @@ Stopped Trainer::run() {
     }
     std::optional<Stopped> reason = ended();
     const bool arrived = observer_.until > 0 && step >= observer_.until;
-    if (!reason && (step_.reducer().any(arrived) || stop_requested())) reason = Stopped::signal;
+    if (!reason && stop_requested(arrived)) reason = Stopped::signal;
     const bool asked = step_.reducer().any(observer_.should_save && observer_.should_save());
     std::vector<std::string> names;
     if (best) names.emplace_back("best.h5");

@@ -151,7 +151,7 @@ class Trainer {
   /// Writes the state to files of these names, in this order. At the end of the run, last.h5 must be
   /// written: an error is not only a warning.
   void save(const std::vector<std::string>& names, bool at_end = false);
-  bool stop_requested() const;
+  bool stop_requested(bool arrived = false) const;
 
   nn::Module& model_;
   LogitsFn logits_;

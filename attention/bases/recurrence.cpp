@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
@@ -41,6 +42,16 @@ Inputs sequences_of(const Token& token) {
     return t.defined() ? Variable(t.unsqueeze(1)) : Variable();
   };
   return {one(token.q), one(token.k), one(token.v), one(token.x)};
+}
+
+Inputs sequences_of(const Token& token, int64_t batch, int64_t heads) {
+  check<ShapeError>(token.q.rank() == 3 && token.q.size(0) == batch && token.k.rank() == 3 &&
+                        token.k.shape() == token.v.shape() && token.k.size(0) == batch,
+                    "decoder: expected q (", batch, ", ", heads, ", D), k and v of one shape (",
+                    batch, ", kv_heads, D), got q ", token.q.shape(), ", k ", token.k.shape(),
+                    ", v ", token.v.shape());
+  return sequences_of(
+      {token.q, repeat_groups(token.k, heads), repeat_groups(token.v, heads), token.x});
 }
 
 }  // namespace longhand::attention

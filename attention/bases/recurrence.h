@@ -18,5 +18,8 @@ Variable without_decay_of_padding(const Variable& log_decay, const Tensor& lengt
 
 /// A token as sequences of one; what is undefined stays undefined.
 Inputs sequences_of(const Token& token);
+/// The same for a decoder of `batch` sequences and `heads` heads: keys and values are repeated for each of them. Throws
+/// ShapeError for a token of other shapes.
+Inputs sequences_of(const Token& token, int64_t batch, int64_t heads);
 
 }  // namespace longhand::attention

@@ -103,9 +103,7 @@ class LogLinearDecoder final : public Decoder {
  private:
   Tensor advance(const Token& token, bool read) {
     const NoGrad no_grad;
-    const int64_t H = of_.config().heads;
-    const Inputs in =
-        sequences_of({token.q, repeat_groups(token.k, H), repeat_groups(token.v, H), token.x});
+    const Inputs in = sequences_of(token, batch_, of_.config().heads);
     const ScanInputs of = of_.operands(in);
     const auto row = [](const Variable& x) { return x.value().squeeze(1); };
     const Tensor sums = state_.step({row(of.q), row(of.k), row(of.v), row(of.log_decay)},
@@ -166,7 +164,7 @@ void log_linear_limits(Findings& f) {
     return out;
   };
   equal(f, "scales of 1 and mamba2", *with_scales({1, 1, 1, 1, 1, 1}), *mamba2, 1e-12);
-  // Without other levels than 0, a token sees itself: keys and queries of others do not matter, and
+  // With level 0 alone, a token sees only itself: the keys and queries of others do not matter, and
   // mamba2 of each token alone has the same result.
   const auto alone = with_scales({1, 0, 0, 0, 0, 0});
   const Sample x;

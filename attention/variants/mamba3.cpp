@@ -212,13 +212,7 @@ class Mamba3Decoder final : public Decoder {
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
-    check<ShapeError>(token.q.rank() == 3 && token.q.size(0) == batch_ && token.k.rank() == 3 &&
-                          token.k.shape() == token.v.shape() && token.k.size(0) == batch_,
-                      "decoder: expected q (", batch_, ", ", heads_, ", D), k and v of one shape (",
-                      batch_, ", kv_heads, D), got q ", token.q.shape(), ", k ", token.k.shape(),
-                      ", v ", token.v.shape());
-    const Inputs in = sequences_of(
-        {token.q, repeat_groups(token.k, heads_), repeat_groups(token.v, heads_), token.x});
+    const Inputs in = sequences_of(token, batch_, heads_);
     const Mamba3::Sequence of = of_.sequence(
         in,
         {[this](const Variable& rows) {

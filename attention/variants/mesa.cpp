@@ -1,5 +1,5 @@
-// The Mesa layer: the values of earlier tokens are regressed on their keys, anew for every token,
-// and the regression is read with a query. von Oswald et al. 2025, "MesaNet" (arXiv 2506.05233):
+// The Mesa layer: for every token, the values so far are regressed on their keys, and the
+// regression is evaluated at the query. von Oswald et al. 2025, "MesaNet" (arXiv 2506.05233):
 //
 //   A_i = e^{g_i} A_(i-1) + β_i k_i k_iᵀ,   B_i = e^{g_i} B_(i-1) + β_i k_i v_iᵀ
 //   o_i = B_iᵀ (A_i + diag(λ))⁻¹ q_i,   out_i = norm(o_i) ∘ silu(x_i Wᵀ)
@@ -95,8 +95,8 @@ class Mesa final : public UnitDeltaAttention {
     options.join = pass.join;
     return finished(ridge_scan(of, lambda(), options), of, in);
   }
-  // Scans: one a step, the residual, and the reads of B; and what a step does besides. Gradients
-  // solve again.
+  // One scan per step of the solver, one for the residual and one for the reads of B, and the vector
+  // operations of a step. Gradients solve a second system.
   Work rule_work(int64_t tokens) const override {
     const auto N = static_cast<double>(tokens), D = static_cast<double>(config().head_dim);
     const Work scan = scan_work(N, D, D, static_cast<double>(size_of(parameter_dtype())));
@@ -118,13 +118,11 @@ class Mesa final : public UnitDeltaAttention {
 
 class MesaDecoder final : public Decoder {
  public:
-  explicit MesaDecoder(const Mesa& of) : of_(of) {}
+  MesaDecoder(const Mesa& of, int64_t batch) : of_(of), batch_(batch) {}
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
-    const int64_t H = of_.config().heads;
-    const Inputs in =
-        sequences_of({token.q, repeat_groups(token.k, H), repeat_groups(token.v, H), token.x});
+    const Inputs in = sequences_of(token, batch_, of_.config().heads);
     const DeltaInputs of = of_.operands(in);
     const auto row = [](const Variable& x) {
       return x.defined() ? x.value().squeeze(1) : Tensor();
@@ -141,11 +139,12 @@ class MesaDecoder final : public Decoder {
 
  private:
   const Mesa& of_;
+  int64_t batch_;
   RidgeState state_;
 };
 
-std::unique_ptr<Decoder> Mesa::make_decoder(int64_t) const {
-  return std::make_unique<MesaDecoder>(*this);
+std::unique_ptr<Decoder> Mesa::make_decoder(int64_t batch) const {
+  return std::make_unique<MesaDecoder>(*this, batch);
 }
 
 using namespace conformance;

@@ -124,7 +124,7 @@ class Runner {
   /// Throws ConfigError if cells that are to be run need runs that do not exist.
   void check_sources() const {
     std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
-    for (const CellTask& next : tasks()) {
+    for (const CellTask& next : tasks(search_states(sweep_, grid_, states_))) {
       const SweepCell& task = *next.cell;
       if (is_decided(task)) continue;
       const auto options = Config::parse(task.config, "cell.toml").given();
@@ -160,9 +160,9 @@ class Runner {
   }
 
   /// Records that trials have ended in the worse half.
-  void record_halved() {
-    for (size_t v = 0; v < grid_.variants.size(); ++v) {
-      const SearchState search = search_state(sweep_, grid_, v, states_);
+  void record_halved(const std::vector<SearchState>& searches) {
+    for (size_t v = 0; v < searches.size(); ++v) {
+      const SearchState& search = searches[v];
       for (size_t trial = 0; trial < search.trials.size(); ++trial) {
         if (!search.trials[trial].ended) continue;
         for (const SweepCell& cell : grid_.searches(v, trial)) {
@@ -193,10 +193,10 @@ class Runner {
 
   /// The cells of this shard that are known to be needed, in the order in which they are started: all
   /// variants with one seed before the next seed, so that early tables compare all variants.
-  std::vector<CellTask> tasks() const {
+  std::vector<CellTask> tasks(const std::vector<SearchState>& searches) const {
     std::vector<CellTask> all, out;
-    for (size_t v = 0; v < grid_.variants.size(); ++v) {
-      const SearchState search = search_state(sweep_, grid_, v, states_);
+    for (size_t v = 0; v < searches.size(); ++v) {
+      const SearchState& search = searches[v];
       all.insert(all.end(), search.tasks.begin(), search.tasks.end());
       for (const size_t trial : final_trials(sweep_, grid_, v, search, states_))
         for (const SweepCell& cell : grid_.finals(v, trial)) all.push_back({&cell});
@@ -233,8 +233,9 @@ class Runner {
     needs_ = false;
     elsewhere_.clear();
     if (stopping_ || enough_failures()) return;
-    record_halved();
-    for (const CellTask& next : tasks()) {
+    const std::vector<SearchState> searches = search_states(sweep_, grid_, states_);
+    record_halved(searches);
+    for (const CellTask& next : tasks(searches)) {
       const SweepCell& task = *next.cell;
       const int64_t until = next.until;
       if (is_damaged(task) && tried_.insert(task.hash).second) announce(task);

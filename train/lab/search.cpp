@@ -187,8 +187,19 @@ std::optional<int64_t> window_of(const Sweep& sweep, const SearchState& search) 
   });
 }
 
-CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                 const Shard& shard) {
+std::vector<SearchState> search_states(const Sweep& sweep, const Grid& grid,
+                                       const CellStates& states) {
+  std::vector<SearchState> out;
+  for (size_t v = 0; v < grid.variants.size(); ++v)
+    out.push_back(search_state(sweep, grid, v, states));
+  return out;
+}
+
+namespace {
+
+/// runs_of() with what the searches have found.
+CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states, const Shard& shard,
+                 const std::vector<SearchState>& searches) {
   const std::vector<std::vector<bool>> ours = cells_of_shard(grid, shard);
   CellRefs out;
   std::set<std::string> seen;
@@ -201,9 +212,8 @@ CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
     for (size_t trial = 0; trial < search.trials.size(); ++trial)
       if (search.trials[trial].needed) add(grid.searches(variant, trial));
   };
-  std::vector<SearchState> searches;
   for (size_t v = 0; v < grid.variants.size(); ++v) {
-    const SearchState& search = searches.emplace_back(search_state(sweep, grid, v, states));
+    const SearchState& search = searches[v];
     if (search.best) {
       for (const size_t trial : final_trials(sweep, grid, v, search, states))
         add(grid.finals(v, trial));
@@ -220,13 +230,20 @@ CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
   return out;
 }
 
+}  // namespace
+
+CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
+                 const Shard& shard) {
+  return runs_of(sweep, grid, states, shard, search_states(sweep, grid, states));
+}
+
 CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& states,
                        const Shard& shard, const std::function<bool(const SweepCell&)>& is_open) {
-  std::vector<SearchState> searches;
+  const std::vector<SearchState> searches = search_states(sweep, grid, states);
   // The end of the final cells of variants whose search cannot choose.
   std::map<size_t, CellStatus> ends;
   for (size_t v = 0; v < grid.variants.size(); ++v) {
-    const SearchState& search = searches.emplace_back(search_state(sweep, grid, v, states));
+    const SearchState& search = searches[v];
     if (search.best) continue;
     std::set<CellStatus> found;
     for (size_t trial = 0; trial < search.trials.size(); ++trial)
@@ -239,7 +256,7 @@ CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& s
       ends[v] = found == std::set{CellStatus::diverged} ? CellStatus::diverged : CellStatus::failed;
   }
   CellCounts out;
-  for (const SweepCell& cell : runs_of(sweep, grid, states, shard)) {
+  for (const SweepCell& cell : runs_of(sweep, grid, states, shard, searches)) {
     ++out.cells;
     const CellState& state = states.at(cell.hash);
     const auto end = cell.final ? ends.find(cell.variant) : ends.end();

@@ -42,6 +42,10 @@ struct SearchState {
 SearchState search_state(const Sweep& sweep, const Grid& grid, size_t variant,
                          const CellStates& states);
 
+/// Those of all variants.
+std::vector<SearchState> search_states(const Sweep& sweep, const Grid& grid,
+                                       const CellStates& states);
+
 /// Whether a cell has ended, or is trained and evaluated up to this step; 0: its end.
 bool has_reached(const CellState& state, int64_t until);
 

@@ -1,0 +1,46 @@
+// What the exercises share: a variant without parameters from a function, run through the conformance suite.
+#pragma once
+
+#include <cstdio>
+#include <set>
+#include <string>
+
+#include "longhand/attention/conformance/conformance.h"
+
+// attention_of(inputs, mask, causal) is the result; Claims::capabilities() says what it supports, and
+// Claims::work(sizes) what it costs.
+template <class Claims, auto attention_of>
+class Exercise : public longhand::attention::Variant {
+ public:
+  struct Options : Claims {
+    void describe(longhand::OptionVisitor&) {}
+  };
+  Exercise(const longhand::nn::Scope& scope_, const longhand::attention::Config& config,
+           const Options&)
+      : Variant(scope_, config) {}
+  longhand::attention::Work work(int64_t queries, int64_t keys) const override {
+    return Claims::work(sizes(queries, keys));
+  }
+
+ protected:
+  longhand::Variable attend(const longhand::attention::Inputs& in,
+                            const longhand::attention::Mask& mask,
+                            const longhand::nn::Pass&) override {
+    return attention_of(in, mask, config().causal);
+  }
+};
+
+// Runs the suite on a variant and returns the checks that fail.
+template <class Claims, auto attention_of>
+std::set<std::string> failing(const char* name) {
+  using Variant = Exercise<Claims, attention_of>;
+  longhand::attention::add(name, longhand::attention::make_spec<typename Variant::Options, Variant>(
+                                     {.summary = "an exercise", .paper = "-"}));
+  std::set<std::string> checks;
+  for (const auto& result : longhand::attention::check_conformance(name))
+    if (!result.passed()) checks.insert(result.check);
+  std::printf("%s:", name);
+  for (const std::string& check : checks) std::printf(" %s", check.c_str());
+  std::puts(checks.empty() ? " every check passes" : " fail");
+  return checks;
+}
