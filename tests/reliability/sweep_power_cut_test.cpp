@@ -50,6 +50,7 @@ class TestSweep : public test::TinyFolder {
     grid_ = expand(Sweep::load(*this / "sweep.toml"));
     whole_ = read_cells(grid_, *this / "whole");
     table_ = lasting("whole");
+    CHECK(table_.size() == 3);
   }
 
   Words words(const std::string& out, const Words& more) const {
@@ -154,8 +155,8 @@ class TestSweep : public test::TinyFolder {
       const std::string left = temporaries(*this / "again");
       const bool same = ended.code == 0 && lasting("again/" + sweep) == table_ && left.empty();
       if (!same)
-        out.problems.insert("after call " + std::to_string(done) + " of " + sweep + ": " +
-                            ended.err + left);
+        out.problems.insert("after call " + std::to_string(done) + " of " + sweep + ": exit " +
+                            std::to_string(ended.code) + ", " + ended.err + left);
       out.different += !same;
     }
   }
@@ -195,14 +196,18 @@ class TestSweep : public test::TinyFolder {
     }
   }
 
-  /// cells.csv without what depends on the machine and on interruptions.
+  /// cells.csv up to the column "attempts": what follows depends on the machine and on interruptions, as
+  /// does how many columns follow (marks of times that other conditions measured).
   std::vector<std::string> lasting(const std::string& sweep) const {
     std::vector<std::string> out;
     std::istringstream in(test::read_text(*this / sweep / "cells.csv"));
+    int64_t columns = 0;
     for (std::string line; std::getline(in, line);) {
-      for (int column = 0; column < 7; ++column)  // from ms_per_step to jobs
-        line.resize(std::min(line.size(), line.rfind(',')));
-      out.push_back(line);
+      if (out.empty()) columns = std::ranges::count(line.substr(0, line.find("attempts")), ',');
+      size_t end = 0;
+      for (int64_t column = 0; column < columns; ++column)
+        end = std::min(line.find(',', end), line.size() - 1) + 1;
+      out.push_back(line.substr(0, end));
     }
     return out;
   }
