@@ -2,7 +2,8 @@
 # Writes the tables of options in the pages anew: tests/update_pages.sh [PATH/TO/longhand]
 # A table stands between <!-- options: TOPIC --> and <!-- end -->, and is the output of
 # longhand help --markdown TOPIC. train/options.md is the output of longhand help --markdown. Between
-# <!-- map: VARIANT FLAGS --> and <!-- end --> stand the weights of a variant, drawn by longhand analyse attention.
+# <!-- map: VARIANT FLAGS --> and <!-- end --> stand the weights of a variant, drawn by longhand analyse attention. Between
+# <!-- code: FUNCTION... --> and <!-- end --> stand functions of attention/definitions/definitions.cpp.
 set -eu
 longhand=$(realpath "${1:-build/release/longhand}")
 cd "$(dirname "$0")/.."
@@ -25,7 +26,17 @@ find attention/variants -name '*.md' -exec perl -0777 -pi -e '
     system("\"$ENV{longhand}\" $command --quiet --force -o $out.json >/dev/null && " .
            "\"$ENV{longhand}\" report $out.json --figures $out >/dev/null && " .
            "mv $out/*.svg attention/variants/figures/$name.svg") == 0 or die "$command failed\n";
-    "$begin**See it**: the weights of 48 random tokens, whose neighbours are alike, for keys that are the queries (rows: queries).\n\n" .
+    "${begin}The weights of 48 random tokens, whose neighbours are alike, for keys that are the queries (rows: queries).\n\n" .
     "![Weights of $name](figures/$name.svg)\n\n    longhand $command -o map.json\n    longhand report map.json --figures maps\n$end"}gse' {} +
+find attention/variants -name '*.md' -exec perl -0777 -pi -e '
+  BEGIN {
+    open(my $in, "<", "attention/definitions/definitions.cpp") or die "attention/definitions/definitions.cpp: $!\n";
+    local $/;
+    our $source = <$in>;
+  }
+  s{(<!-- code: ([\w ]+) -->\n).*?(<!-- end -->)}
+   {my ($begin, $names, $end) = ($1, $2, $3);
+    my @code = map { $source =~ /^((?:Variable|Tensor) $_\((?:[^\n]*; \}|.*?\n\})\n)/ms ? $1 : die "no definition of $_\n" } split " ", $names;
+    "$begin```cpp\n" . join("\n", @code) . "```\n$end"}gse' {} +
 "$longhand" help --markdown > train/options.md.new
 mv train/options.md.new train/options.md

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# maps.sh PROGRAM: the maps in the pages of the variants, and the text around them, are those that
-# tests/update_pages.sh writes.
+# maps.sh PROGRAM: the maps and the quoted code in the pages of the variants are those that tests/update_pages.sh
+# writes, and pages have the same sections.
 set -euo pipefail
 longhand=$(realpath "$1")
 source=$(realpath "$(dirname "$0")/../..")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder"/{attention,data,train,tests}
-cp -r "$source/attention/variants" "$folder/attention"
+cp -r "$source/attention/variants" "$source/attention/definitions" "$folder/attention"
 cp "$source/tests/update_pages.sh" "$folder/tests"
 "$folder/tests/update_pages.sh" "$longhand"
 diff -r "$source/attention/variants" "$folder/attention/variants" ||
@@ -18,6 +18,17 @@ for page in "$source"/attention/variants/*.md; do
     aft | conv | fnet | parallel | gallery) ;;
     *) echo "$page: expected a map: <!-- map: VARIANT FLAGS --> and <!-- end -->"; exit 1 ;;
   esac
+done
+# Sections are the same on all pages, in this order. Those without weights have neither map nor code.
+sections='Derivation|Code|Algorithm and cost|Weights|Where it fails|Relatives|Options|What is checked|See it|'
+for page in "$source"/attention/variants/*.md; do
+  found=$(sed -n 's/^## //p' "$page" | tr '\n' '|')
+  case $(basename "$page" .md) in
+    gallery) continue ;;
+    aft | conv | fnet | parallel) wanted=${sections/Code|/} wanted=${wanted/Weights|/} ;;
+    *) wanted=$sections ;;
+  esac
+  [ "$found" = "$wanted" ] || { echo "$page: expected the sections $wanted, found $found"; exit 1; }
 done
 for figure in "$source"/attention/variants/figures/*.svg; do
   grep -q "(figures/$(basename "$figure"))" "$source/attention/variants/gallery.md" ||
