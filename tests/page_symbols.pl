@@ -69,6 +69,7 @@ for my $page (sort glob "$source/attention/variants/*.md") {
   my %bound = map { $_ => 1 } map { symbols(plain($_), qr/\p{L}/) } "@formulas" =~ /\\sum_(\{[^{}]*\}|\w)/g;
   my $formulas = join "\n", map { plain($_) } @formulas;
   (my $prose = $text) =~ s/^```.*?^```$//gms;
+  $prose =~ s/(?<![\\\w`])\$([^\$`\n]+)\$(?!\w)/plain($1)/ge;
   $prose =~ s/"[^"]*"//g;  # names of tests
   (my $words = $prose) =~ s/`[^`]*`|σ\(//g;
   my %used = map { $_ => 1 } symbols($formulas, qr/\p{L}/), symbols($words, qr/[α-ωΔΦΩℓ]|\p{L}(?=\p{M})/);
@@ -78,11 +79,11 @@ for my $page (sort glob "$source/attention/variants/*.md") {
     ++$symbols;
     fail("$page: $symbol is not introduced, as by \"$symbol = …\"") unless introduces("$formulas\n$prose", $symbol);
   }
-  # The comments and texts of the source, and of what it includes of attention/, over two steps.
+  # The comments and texts of the source, and of what it includes of attention/, over three steps.
   my $code = "$source/attention/variants/$name.cpp";
   next unless -e $code;
   my %files = map { $_ => 1 } $code, "$source/attention/definitions/definitions.h";
-  for (1, 2) {
+  for (1 .. 3) {
     for my $header (map { slurp($_) =~ m{#include "longhand/(attention/[^"]+)\.h"}g } keys %files) {
       $files{$_} = 1 for grep { -e } "$source/$header.h", "$source/$header.cpp";
     }
