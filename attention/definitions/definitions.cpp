@@ -30,6 +30,12 @@ Variable project(const Variable& x, const Variable& W) {
 Variable only(const Tensor& visible, const Variable& weights) {
   return where(visible, weights, zeros_like(weights));
 }
+// The keys j < i before each of N queries.
+Tensor earlier(int64_t N) {
+  Tensor out = visible(N, N, {.causal = true}).clone();
+  for (int64_t i = 0; i < N; ++i) out.slice(2, i, i + 1).slice(3, i, i + 1).fill(0);
+  return out;
+}
 // x with 1 in place of 0, to divide by: 0 / 0 is 0.
 Variable or_one(const Variable& x) {
   Tensor zero = Tensor::empty(x.shape(), DType::u8);
@@ -456,6 +462,20 @@ Variable delta(const Variable& q, const Variable& k, const Variable& beta,
   return matmul(retention(q, k, log_decay), T);
 }
 
+Variable rwkv7(const Variable& q, const Variable& read, const Variable& removed,
+               const Variable& written, const Variable& log_decay) {
+  const int64_t N = q.size(1);
+  const Variable L = retention(read, removed, log_decay),
+                 values = only(earlier(N), retention(read, written, log_decay));
+  // Row i of R = (I + L_p)⁻¹ L_u is what token i reads: that of the values, less what was removed.
+  Variable R = slice(values, 2, 0, 1);
+  for (int64_t i = 1; i < N; ++i) {
+    const Variable gone = matmul(slice(slice(L, 2, i, i + 1), 3, 0, i), R);
+    R = concat({R, slice(values, 2, i, i + 1) - gone}, 2);
+  }
+  return retention(q, written, log_decay) - matmul(retention(q, removed, log_decay), R);
+}
+
 Variable mesa(const Variable& q, const Variable& k, const Variable& beta, const Variable& log_decay,
               const Variable& lambda) {
   const int64_t B = k.size(0), N = k.size(1), H = k.size(2), D = k.size(3);
@@ -478,10 +498,8 @@ Variable mamba3(const Variable& q, const Variable& k, const Variable& steps, con
   // The share that a token leaves to the key before it; that of a token behind the last one is not visible.
   const Variable left = (1 - blends) * steps,
                  of_next = concat({slice(left, 1, 1, N), slice(left, 1, 0, 1)}, 1);
-  Tensor earlier = visible(N, N, {.causal = true}).clone();
-  for (int64_t i = 0; i < N; ++i) earlier.slice(2, i, i + 1).slice(3, i, i + 1).fill(0);
   return retention(Q, K * unsqueeze(blends * steps, 3), log_decay) +
-         only(earlier, retention(Q, K * unsqueeze(of_next, 3), log_decay));
+         only(earlier(N), retention(Q, K * unsqueeze(of_next, 3), log_decay));
 }
 
 Variable lowrank(const Variable& U, const Variable& V, bool softmax, const Tensor& visible) {

@@ -176,6 +176,12 @@ Variable log_linear(const Variable& q, const Variable& k, const Variable& log_de
 Variable delta(const Variable& q, const Variable& k, const Variable& beta,
                const Variable& log_decay = {}, const Variable& read = {});
 
+/// W = A_u - A_p (I + L_p)⁻¹ L_u, with A_y = retention(q, y, g) and L_y the part of retention(r, y, g) below its
+/// diagonal: the weights of the rule S_i = S'_i - p_i (S'_iᵀ r_i)ᵀ + u_i v_iᵀ, S'_i = diag(e^{g_i}) S_(i-1), which reads
+/// with r, removes with p and writes with u. Peng et al. 2025 (arXiv 2503.14456), section 4.
+Variable rwkv7(const Variable& q, const Variable& read, const Variable& removed,
+               const Variable& written, const Variable& log_decay);
+
 /// W = retention(x, β k, g) with x_i = (A_i + diag(λ))⁻¹ q_i, A_i = Σ_(j<=i) e^(g_(j+1) + … + g_i) β_j k_j k_jᵀ, for beta and
 /// log_decay (B, N, H) and lambda (H, D). von Oswald et al. 2025 (arXiv 2506.05233).
 Variable mesa(const Variable& q, const Variable& k, const Variable& beta, const Variable& log_decay,

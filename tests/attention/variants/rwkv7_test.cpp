@@ -3,6 +3,8 @@
 #include <cmath>
 
 #include "longhand/attention/bases/delta_attention.h"
+#include "longhand/attention/definitions/definitions.h"
+#include "longhand/attention/ops/delta_scan.h"
 #include "longhand/core/linalg.h"
 #include "tests/attention/attention_check.h"
 #include "tests/attention/scan_variant_check.h"
@@ -89,6 +91,20 @@ TEST_CASE("rwkv7 equals its recurrence, with its gradients") {
     INFO(key);
     CHECK(near(got.parameters.at(key), value.grad(), 1e-10));
   }
+}
+
+TEST_CASE("rwkv7: the weights of its definition are those of the rule") {
+  const Shape shape{2, 53, 2, 4};
+  const auto operand = [&](uint64_t seed) {
+    return Variable(normal(shape, seed, DType::f64, 0.5));
+  };
+  const Variable q = operand(1), read = operand(2), removed = operand(3), written = operand(4),
+                 v = operand(5), g = -square(operand(6));
+  const Variable weights =
+      attention::definitions::rwkv7(q, read, removed, written, g);  // (B, H, N, N)
+  const auto rule = attention::delta_scan(
+      {.q = q, .k = removed, .v = v, .log_decay = g, .read = read, .write = written});
+  CHECK(near(attention::definitions::apply(weights, v).value(), rule.out.value(), 1e-11));
 }
 
 TEST_CASE("rwkv7: a sample of a batch gives what it gives alone") {
