@@ -65,11 +65,11 @@ for my $page (sort glob "$source/attention/variants/*.md") {
   $text =~ s/<!-- options.*?<!-- end -->//gs;
   fail("$page: $1 without its title and a link: [Title](https://arxiv.org/abs/…)") while $text =~ /(arXiv\s+\d\S*)/g;
   $text =~ s/\[[^\]]*\]\(https:[^)]*\)//g;
+  $text =~ s/(?<![\\\$\w`])\$([^\$`\n]+)\$(?!\w)/plain($1)/ge;  # formulas within lines
   my @formulas = $text =~ /^```math\n(.*?)^```$/gms;
   my %bound = map { $_ => 1 } map { symbols(plain($_), qr/\p{L}/) } "@formulas" =~ /\\sum_(\{[^{}]*\}|\w)/g;
   my $formulas = join "\n", map { plain($_) } @formulas;
   (my $prose = $text) =~ s/^```.*?^```$//gms;
-  $prose =~ s/(?<![\\\w`])\$([^\$`\n]+)\$(?!\w)/plain($1)/ge;
   $prose =~ s/"[^"]*"//g;  # names of tests
   (my $words = $prose) =~ s/`[^`]*`|σ\(//g;
   my %used = map { $_ => 1 } symbols($formulas, qr/\p{L}/), symbols($words, qr/[α-ωΔΦΩℓ]|\p{L}(?=\p{M})/);
