@@ -26,7 +26,7 @@ size_t width_of(std::string_view text);
 std::string_view first_characters(std::string_view text, size_t width);
 
 /// Text from outside, such as the name of a file, for a terminal or a page: control characters other than
-/// line breaks and tabs, and bytes that are not valid UTF-8, are written as \xNN.
+/// line breaks and tabs, and bytes that are not valid UTF-8, are written as `\xNN`.
 std::string printable(std::string_view text);
 
 /// The words of a text in lines of at most `width` characters; a longer word is broken. Empty for text

@@ -18,6 +18,7 @@ if(DOXYGEN AND MATHJAX_FOLDER)
     COMMAND "${CMAKE_COMMAND}" -E rm -rf "${docs}/html"
     COMMAND "${DOXYGEN}" "${docs}/Doxyfile"
     COMMAND "${CMAKE_COMMAND}" -E cat "${docs}/warnings.txt"
+    COMMAND test ! -s "${docs}/warnings.txt"  # a warning is an error
     COMMAND "${PROJECT_SOURCE_DIR}/examples/reports.sh" "$<TARGET_FILE:longhand>" "${docs}/html/reports"
     COMMENT "Documentation: ${docs}/html/index.html" VERBATIM)
   add_dependencies(docs longhand)
