@@ -8,9 +8,12 @@ if(DOXYGEN AND MATHJAX_FOLDER)
   file(GLOB course_folders CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/examples/course/[0-9][0-9]_*")
   list(JOIN course_folders " " course_folders)
   configure_file(examples/site/Doxyfile.in "${docs}/Doxyfile" @ONLY)
+  # A warning is an error, but not in packages, which other versions of Doxygen may build.
   set(all_if_packages)
+  set(no_warnings test ! -s "${docs}/warnings.txt")
   if(LONGHAND_PACKAGES)
     set(all_if_packages ALL)
+    set(no_warnings)
   endif()
   add_custom_target(docs ${all_if_packages}
     COMMAND "${CMAKE_COMMAND}" -D "LONGHAND=$<TARGET_FILE:longhand>" -D "SOURCE=${PROJECT_SOURCE_DIR}"
@@ -18,7 +21,7 @@ if(DOXYGEN AND MATHJAX_FOLDER)
     COMMAND "${CMAKE_COMMAND}" -E rm -rf "${docs}/html"
     COMMAND "${DOXYGEN}" "${docs}/Doxyfile"
     COMMAND "${CMAKE_COMMAND}" -E cat "${docs}/warnings.txt"
-    COMMAND test ! -s "${docs}/warnings.txt"  # a warning is an error
+    COMMAND ${no_warnings}
     COMMAND "${PROJECT_SOURCE_DIR}/examples/reports.sh" "$<TARGET_FILE:longhand>" "${docs}/html/reports"
     COMMENT "Documentation: ${docs}/html/index.html" VERBATIM)
   add_dependencies(docs longhand)
