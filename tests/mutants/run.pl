@@ -1,7 +1,9 @@
 # run.pl WORK MUTANTS [PATTERN...]: plants each mutant in WORK/source, builds WORK/build, runs the
 # suite for the variants that it affects, and prints which checks failed.
+# run.pl --match MUTANTS: whether each matches the sources of this project once.
 use strict;
 use warnings;
+use File::Basename qw(dirname);
 use List::Util qw(any);
 
 my ($work, $list, @patterns) = @ARGV;
@@ -28,19 +30,30 @@ for my $line (split /\n/, read_file($list)) {
   elsif ($line ne '') { die "$list: unexpected line \"$line\"\n"; }
 }
 
+sub matches {
+  my ($text, $old) = @_;
+  my $at = index($text, $old);
+  return $at >= 0 && index($text, $old, $at + 1) < 0;
+}
+
+if ($work eq '--match') {
+  my @stale = grep { !matches(read_file(dirname($list) . "/../../$_->{file}"), $_->{old}) } @mutants;
+  print "$_->{name}: does not match $_->{file}\n" for @stale;
+  exit(@mutants && !@stale ? 0 : 1);
+}
+
 my ($caught, $tried) = (0, 0);
 for my $mutant (@mutants) {
   next if @patterns && !any { index($mutant->{name}, $_) >= 0 } @patterns;
   ++$tried;
   my $path = "$work/source/$mutant->{file}";
   my $text = read_file($path);
-  my $at = index($text, $mutant->{old});
   my $found = '';
-  if ($at < 0 || index($text, $mutant->{old}, $at + 1) >= 0) {
+  if (!matches($text, $mutant->{old})) {
     $found = 'DOES NOT MATCH THE CODE';
   } else {
     my $broken = $text;
-    substr($broken, $at, length $mutant->{old}) = $mutant->{new};
+    substr($broken, index($text, $mutant->{old}), length $mutant->{old}) = $mutant->{new};
     write_file($path, $broken);
     if (system("cmake --build '$work/build' --target longhand >'$work/log' 2>&1") != 0) {
       $found = "DOES NOT BUILD, see $work/log";
