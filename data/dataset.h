@@ -30,6 +30,7 @@ struct Batch {
 struct Segment {
   std::string name;
   int64_t begin = 0, end = 0;
+  int64_t length = 0;  // tokens of the longest example; 0: unknown
 };
 
 /// Examples by index, without state: any thread may read any of them and gets the same bits.

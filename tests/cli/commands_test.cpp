@@ -291,6 +291,7 @@ TEST_CASE("evaluate reports a mixture segment by segment, also at lengths never 
   const Json own = json_of({"evaluate", "run", "--json", "--quiet"}, folder.path());
   REQUIRE(own["segments"].size() == 2);
   CHECK(own["segments"][0]["name"] == "length 8, 2 symbols");
+  CHECK(own["segments"][0]["length"] == 8);
   CHECK(own["segments"][0]["examples"] == 5);
   CHECK(own["segments"][1]["targets"] == 12);
   CHECK(own["targets"] == 22);

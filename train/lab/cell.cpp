@@ -34,6 +34,7 @@ constexpr std::array<const char*, 12> names = {
 
 void fields(Is<SegmentScore> auto& s, auto& f) {
   f("name", s.name);
+  f.filled("length", s.length);
   f.number("loss", s.loss);
   f.number("accuracy", s.accuracy);
 }

@@ -23,6 +23,7 @@ namespace longhand::train {
 struct SegmentScore {
   std::string name;
   double loss = 0, accuracy = 0;
+  int64_t length = 0;  // data::Segment::length; 0 in files of earlier versions
 };
 
 /// Loss and accuracy on a split.

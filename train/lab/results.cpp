@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <map>
 #include <optional>
@@ -397,12 +399,13 @@ Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states
   return table;
 }
 
-/// The last number in the name of a segment, "length 3 to 40": its length.
-std::optional<int64_t> length_of(const std::string& segment) {
-  const size_t end = segment.find_last_of("0123456789");
-  if (end == std::string::npos) return std::nullopt;
-  const size_t begin = segment.find_last_not_of("0123456789", end) + 1;  // npos + 1 = 0
-  return std::stoll(segment.substr(begin, end + 1 - begin));
+/// The length of a segment; of "length 3 to 40" and "length 64, 8 pairs", from files of earlier versions, by its name.
+int64_t length_of(const SegmentScore& segment) {
+  int64_t least = 0, most = 0;
+  if (segment.length > 0) return segment.length;
+  const int read =
+      std::sscanf(segment.name.c_str(), "length %" SCNd64 " to %" SCNd64, &least, &most);
+  return read == 2 ? most : least;
 }
 
 /// Test scores of the segments of mixtures: what was learned at some lengths, at all of them. Nothing if no
@@ -416,23 +419,27 @@ std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const 
   for (const std::string& key : grid.keys) keys.push_back(column_name(key));
   for (const Row& row : rows) {
     if (!row.trial) continue;
-    std::vector<std::pair<std::string, SeedScores>> segments;  // in their order
+    struct Segment {
+      std::string name;
+      int64_t length;
+      SeedScores scores{};
+    };
+    std::vector<Segment> segments;  // in their order
     for (const SweepCell& cell : grid.finals(row.variant - grid.variants.data(), *row.trial))
       if (const auto& test = states.at(cell.hash).test)
         for (const SegmentScore& each : test->segments) {
-          auto found =
-              std::ranges::find(segments, each.name, &std::pair<std::string, SeedScores>::first);
-          if (found == segments.end()) found = segments.insert(segments.end(), {each.name, {}});
-          found->second[cell.seed] = sweep.metric == "loss" ? each.loss : each.accuracy;
+          auto found = std::ranges::find(segments, each.name, &Segment::name);
+          if (found == segments.end())
+            found = segments.insert(segments.end(), {each.name, length_of(each)});
+          found->scores[cell.seed] = sweep.metric == "loss" ? each.loss : each.accuracy;
         }
-    for (const auto& [name, scores] : segments) {
+    for (const auto& [name, length, scores] : segments) {
       const Estimate mean = mean_of(scores, sweep.metric == "accuracy");
-      const auto length = length_of(name);
       add_row(table, {},
               {{"variant", row.variant->label},
                key_fields(grid.keys, row.variant->values),
                {"segment", name},
-               {"length", length ? Cell{*length} : Cell{}},
+               {"length", length > 0 ? Cell{length} : Cell{}},
                {"seeds", mean.count},
                {sweep.metric, known(mean.mean), "test " + sweep.metric},
                {"low", known(mean.low), "95 % from"},

@@ -147,7 +147,7 @@ std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& log
   const bool all =
       for_each_segment(dataset, options, [&](const data::Segment& s, const EvaluationOptions& own) {
         const auto metrics = evaluate(logits, dataset, own);
-        if (metrics) out.push_back({s.name, *metrics});
+        if (metrics) out.push_back({s.name, *metrics, s.length});
         return metrics.has_value();
       });
   return all ? std::optional(std::move(out)) : std::nullopt;

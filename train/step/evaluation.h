@@ -62,6 +62,7 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
 struct SegmentMetrics {
   std::string name;
   Metrics metrics;
+  int64_t length = 0;  // data::Segment::length
 };
 std::optional<std::vector<SegmentMetrics>> evaluate_segments(const LogitsFn& logits,
                                                              const data::Dataset& dataset,

@@ -1,7 +1,10 @@
 #include "longhand/train/lab/report/charts.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <map>
+#include <numbers>
 #include <set>
 
 #include "longhand/data/file.h"
@@ -92,7 +95,172 @@ Results made_sweep(int64_t variants, int64_t tasks) {
   return out;
 }
 
+using Triple = std::array<double, 3>;
+using Matrix = std::array<Triple, 3>;
+
+Triple times(const Matrix& m, const Triple& x) {
+  Triple out{};
+  for (size_t i = 0; i < 3; ++i)
+    for (size_t k = 0; k < 3; ++k) out[i] += m[i][k] * x[k];
+  return out;
+}
+
+/// "#rrggbb" as light of the three colours.
+Triple linear(const std::string& hex) {
+  Triple out{};
+  for (size_t i = 0; i < 3; ++i) {
+    const double c = std::stoi(hex.substr(1 + 2 * i, 2), nullptr, 16) / 255.0;
+    out[i] = c <= 0.04045 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4);
+  }
+  return out;
+}
+const Matrix xyz_of = {{{0.4124564, 0.3575761, 0.1804375},
+                        {0.2126729, 0.7151522, 0.0721750},
+                        {0.0193339, 0.1191920, 0.9503041}}};
+double luminance(const std::string& hex) { return times(xyz_of, linear(hex))[1]; }
+/// Of WCAG.
+double contrast(const std::string& a, const std::string& b) {
+  const auto [least, most] = std::minmax(luminance(a), luminance(b));
+  return (most + 0.05) / (least + 0.05);
+}
+
+/// CIE L*a*b* of light, as seen with or without all kinds of cones.
+Triple lab(const Matrix& seen, Triple light) {
+  light = times(seen, light);
+  for (double& each : light) each = std::clamp(each, 0.0, 1.0);
+  Triple f = times(xyz_of, light);
+  const Triple white = times(xyz_of, {1, 1, 1});
+  for (size_t i = 0; i < 3; ++i) {
+    const double t = f[i] / white[i];
+    f[i] = t > 216.0 / 24389 ? std::cbrt(t) : (24389.0 / 27 * t + 16) / 116;
+  }
+  return {116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])};
+}
+
+/// CIEDE2000 (Sharma, Wu and Dalal 2005).
+double difference(Triple one, Triple two) {
+  constexpr double degree = std::numbers::pi / 180;
+  const auto seventh = [](double c) {
+    return std::sqrt(std::pow(c, 7) / (std::pow(c, 7) + std::pow(25.0, 7)));
+  };
+  const double g =
+      0.5 * (1 - seventh((std::hypot(one[1], one[2]) + std::hypot(two[1], two[2])) / 2));
+  std::array<double, 2> c{}, h{};
+  for (size_t i = 0; i < 2; ++i) {
+    const Triple& each = i == 0 ? one : two;
+    c[i] = std::hypot((1 + g) * each[1], each[2]);
+    h[i] = std::fmod(std::atan2(each[2], (1 + g) * each[1]) / degree + 360, 360);
+  }
+  double turn = h[1] - h[0];
+  if (turn > 180) turn -= 360;
+  if (turn < -180) turn += 360;
+  const double light = (one[0] + two[0]) / 2, chroma = (c[0] + c[1]) / 2, hue = h[0] + turn / 2;
+  const double t = 1 - 0.17 * std::cos((hue - 30) * degree) + 0.24 * std::cos(2 * hue * degree) +
+                   0.32 * std::cos((3 * hue + 6) * degree) -
+                   0.2 * std::cos((4 * hue - 63) * degree);
+  const double dl = (two[0] - one[0]) / (1 + 0.015 * (light - 50) * (light - 50) /
+                                                 std::sqrt(20 + (light - 50) * (light - 50))),
+               dc = (c[1] - c[0]) / (1 + 0.045 * chroma),
+               dh = 2 * std::sqrt(c[0] * c[1]) * std::sin(turn / 2 * degree) /
+                    (1 + 0.015 * chroma * t),
+               from_blue = (std::fmod(hue + 360, 360) - 275) / 25;
+  const double rotated =
+      -2 * seventh(chroma) * std::sin(60 * degree * std::exp(-from_blue * from_blue));
+  return std::sqrt(dl * dl + dc * dc + dh * dh + rotated * dc * dh);
+}
+
 }  // namespace
+
+TEST_CASE("charts: ten colours are told apart, also without a kind of cones, and on a dark page") {
+  // One of the pairs of Sharma, Wu and Dalal.
+  REQUIRE(difference({50, 2.6772, -79.7751}, {50, 0, -82.7485}) == Approx(2.0425).margin(1e-4));
+  // Machado, Oliveira and Fernandes 2009: none, protanopia, deuteranopia, tritanopia.
+  const std::array<std::pair<Matrix, double>, 4> sights = {
+      {{{{{1, 0, 0}, {0, 1, 0}, {0, 0, 1}}}, 21},
+       {{{{0.152286, 1.052583, -0.204868},
+          {0.114503, 0.786281, 0.099216},
+          {-0.003882, -0.048116, 1.051998}}},
+        11},
+       {{{{0.367322, 0.860646, -0.227968},
+          {0.280085, 0.672501, 0.047413},
+          {-0.011820, 0.042940, 0.968881}}},
+        11},
+       {{{{1.255528, -0.076749, -0.178779},
+          {-0.078411, 0.930809, 0.147602},
+          {0.004733, 0.691367, 0.303900}}},
+        11}}};
+  const std::string style = style_of_charts();
+  for (const bool dark : {false, true}) {
+    std::vector<std::string> colours;
+    for (int64_t h = 0; h < hues; ++h) {
+      const std::string name = "--h" + std::to_string(h) + ":";
+      const size_t at = dark ? style.rfind(name) : style.find(name);
+      colours.push_back(style.substr(at + name.size(), 7));
+    }
+    for (size_t a = 0; a < colours.size(); ++a) {
+      CAPTURE(dark, colours[a]);
+      CHECK(contrast(colours[a], dark ? "#171b21" : "#ffffff") >= 3);
+      for (size_t b = 0; b < a; ++b)
+        for (const auto& [seen, least] : sights) {
+          CAPTURE(colours[b], least);
+          CHECK(difference(lab(seen, linear(colours[a])), lab(seen, linear(colours[b]))) >= least);
+        }
+    }
+  }
+}
+
+TEST_CASE("charts: ten series have ten markers, too") {
+  Plot plot{.title = "t", .x = "x", .y = "y"};
+  for (int64_t s = 0; s < hues; ++s)
+    plot.series.push_back(
+        {.label = "v", .hue = s, .points = {{1, 1, std::nan(""), std::nan("")}}, .line = false});
+  // In the legend, each as its corners seen from the first, and whether it is filled.
+  const std::string picture = svg(plot);
+  std::set<std::pair<std::vector<int64_t>, bool>> shapes;
+  for (size_t at = picture.find("class=\"key\""); at != std::string::npos;
+       at = picture.find("class=\"key\"", at + 1)) {
+    const size_t begin = picture.find("<path d=\"M", at) + 10, end = picture.find("/>", begin);
+    std::vector<double> places;
+    for (size_t i = begin; picture[i] != 'z';) {
+      size_t read = 0;
+      places.push_back(std::stod(picture.substr(i), &read));
+      i += read + (picture[i + read] != 'z');
+    }
+    std::vector<int64_t> corners;
+    for (size_t i = 0; i < places.size(); ++i)
+      corners.push_back(std::llround(2 * (places[i] - places[i % 2])));
+    const bool hollow = picture.substr(begin, end - begin).find("\"#ffffff\"") != std::string::npos;
+    shapes.emplace(std::move(corners), hollow);
+  }
+  CHECK(shapes.size() == static_cast<size_t>(hues));
+}
+
+TEST_CASE("charts: colours do not depend on who is best") {
+  const TemporaryDirectory dir;
+  const auto hues_in = [&](const std::string& name, bool reversed) {
+    Results results = made_sweep(12, 1);
+    for (Table& table : results.tables)
+      for (auto& row : table.rows)
+        for (Cell& cell : row)
+          if (auto* const text = std::get_if<std::string>(&cell)) {
+            if (*text == "v3") *text = "softmax";
+            if (*text == "task0 v3") *text = "task0 softmax";
+          } else if (auto* const value = std::get_if<double>(&cell); value && reversed) {
+            *value = 1 - *value;
+          }
+    write_text(dir / name, to_json(results));
+    const ReportInputs inputs = read_inputs({dir / name});
+    std::map<std::string, int64_t> out;
+    const Figures figures = figures_of(inputs, compare(inputs));
+    for (const Figure& figure : figures.results[0][0])
+      for (const Series& series : figure.plots[0].series) out[series.label] = series.hue;
+    return out;
+  };
+  const auto hue_of = hues_in("a.json", false);
+  CHECK(hue_of.size() >= 12);
+  CHECK(hue_of.at("softmax") == 0);
+  CHECK(hue_of == hues_in("b.json", true));
+}
 
 TEST_CASE("charts: a variant is one line through its widths, in one colour in every chart") {
   const ReportInputs inputs = committed("recall/results/results.json");
@@ -210,7 +378,7 @@ TEST_CASE("charts: 36 variants at 7 tasks are panels of at most ten, in a page b
   }
   const std::string html = html_report(inputs);
   CHECK(html.size() < 2'000'000);
-  CHECK(times_in(html, "<details class=\"panels\">") >= 2);
+  CHECK(times_in(html, "<details class=\"panels\" data-folded=") >= 2);
 }
 
 TEST_CASE("charts: damaged cells are not shown as variants") {

@@ -148,6 +148,24 @@ TEST_CASE("ablation: budgets that differ from those of the baseline by more than
   CHECK_THAT(unequal(2), !Catch::Contains("parameters"));
 }
 
+TEST_CASE("ablation: segments are drawn against their lengths, whatever else their names say") {
+  for (const bool recorded : {true, false}) {  // files of earlier versions have the name alone
+    const Results results =
+        results_of({{0.5, 0.6}, {0.5, 0.6}, {0.5, 0.6}}, {100, 100, 100},
+                   [&](const SweepCell&, CellState& state) {
+                     for (const auto& [name, length] :
+                          {std::pair("length 3 to 40", 40), {"length 64, 8 pairs", 64}})
+                       state.test->segments.push_back({name, 1, 0.5, recorded ? length : 0});
+                   });
+    const Table& table = results.table("segments");
+    REQUIRE(table.rows.size() == 6);
+    CHECK(table.rows[0][table.column("length")] == Cell(int64_t{40}));
+    CHECK(table.rows[1][table.column("length")] == Cell(int64_t{64}));
+    REQUIRE(table.charts.size() == 1);
+    CHECK(table.charts[0].x == "length");
+  }
+}
+
 TEST_CASE("ablation: times of cells that were measured otherwise are marked, and not compared") {
   // One cell of the second variant ran elsewhere, those of the third with other jobs and threads.
   const Results results =

@@ -17,6 +17,7 @@ void fields(Is<Metrics> auto& m, auto& f) {
 
 void fields(Is<SegmentMetrics> auto& s, auto& f) {
   f("name", s.name);
+  f.filled("length", s.length);
   fields(s.metrics, f);
 }
 

@@ -180,7 +180,7 @@ class Comparison {
     for (const char* const section : {"attention.", "model.", "data.", "optimizer.", "train."})
       for (const auto& [key, distinct] : values)
         if (key.starts_with(section) && distinct.size() > 1) differing_.push_back(key);
-    // Options of one variant alone, or with another default there, do not tell its runs apart.
+    // Options of one variant alone, or with another default there or for such data, do not tell its runs apart.
     std::erase_if(differing_, [&](const std::string& key) {
       return key.starts_with("attention.") && key != "attention.type" && follows_from_type(key);
     });
@@ -205,14 +205,18 @@ class Comparison {
     if (!sweeps_.empty()) differing_.push_back("sweep");
   }
 
-  /// Whether all runs of the same attention.type have the same value of an option.
+  /// Whether all runs of the same attention.type and with the same data, whose length may decide it, have the same
+  /// value of an option.
   bool follows_from_type(const std::string& key) const {
     std::map<std::string, std::string> values;
-    for (size_t i = 0; i < runs_.size(); ++i)
-      if (compared(i) &&
-          values.try_emplace(attention_of(runs_[i]), runs_[i].option(key)).first->second !=
-              runs_[i].option(key))
+    for (size_t i = 0; i < runs_.size(); ++i) {
+      if (!compared(i)) continue;
+      std::string type = attention_of(runs_[i]);
+      for (const std::string& each : differing_)
+        if (each.starts_with("data.")) type += '\n' + runs_[i].option(each);
+      if (values.try_emplace(type, runs_[i].option(key)).first->second != runs_[i].option(key))
         return false;
+    }
     return values.size() > 1;
   }
 
@@ -349,7 +353,7 @@ class Comparison {
     RowField out;
     for (const std::string& key : differing_) {
       const auto found = run.options.find(key);
-      out.columns.push_back({column_name(key), key});
+      out.columns.push_back({column_name(key), searched_.contains(key) ? key + ", chosen" : key});
       const std::string text = option(run, key);
       out.cells.push_back(found != run.options.end() ? option_cell(found->second, text)
                           : text.empty()             ? Cell{}
@@ -445,7 +449,7 @@ class Comparison {
           for (const Chart& chart : each.charts) drawn.insert(chart.x);
     const Charted charted{capital(common_.heading()), "score", "low", "high"};
     for (const std::string& key : differing_)
-      if (const std::string x = column_name(key); !drawn.contains(x))
+      if (const std::string x = column_name(key); !drawn.contains(x) && !searched_.contains(key))
         add_chart_against(x, columns_beside(key, differing_), charted, table);
     for (const char* const cost : {"state_bytes", "parameters", "seconds"})
       if (!drawn.contains(cost)) add_chart_against(cost, {"variant"}, charted, table);

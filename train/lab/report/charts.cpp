@@ -117,6 +117,27 @@ std::vector<std::string> slopes(const Plot& plot) {
   return out;
 }
 
+/// Names at the places of their colours, which do not depend on who is best: these have the same colour in every
+/// report, others in alphabetical order what is left. A place may be empty.
+std::vector<std::string> in_order_of_colours(std::set<std::string> names) {
+  std::vector<std::string> out(hues);
+  size_t place = 0;
+  for (const char* const known :
+       {"softmax", "deltanet", "linear", "gla", "mamba2", "gated_deltanet", "retnet", "window",
+        "forgetting", "deltaproduct"}) {
+    if (names.erase(known)) out[place] = known;
+    ++place;
+  }
+  for (const std::string& name : names) {
+    const auto empty = std::ranges::find(out, "");
+    if (empty == out.end())
+      out.push_back(name);
+    else
+      *empty = name;
+  }
+  return out;
+}
+
 class TableCharts {
  public:
   TableCharts(const Table& table, const Chart& chart, const ChartContext& context)
@@ -765,7 +786,7 @@ class LearningCurves {
 
 int64_t ChartContext::hue_of(const std::string& family) const {
   const auto found = std::ranges::find(families, family);
-  return found == families.end() ? -1 : found - families.begin();
+  return family.empty() || found == families.end() ? -1 : found - families.begin();
 }
 
 std::vector<Figure> figures_of(const Table& table, const Chart& chart,
@@ -776,17 +797,19 @@ std::vector<Figure> figures_of(const Table& table, const Chart& chart,
 Figures figures_of(const ReportInputs& inputs, const Board& board) {
   ChartContext context;
   context.matrix = !board.matrix.rows.empty();
+  std::set<std::string> names;
   const auto enrol = [&](const Table& table) {
     if (const auto column = family_column(table))
       for (size_t r = 0; r < table.rows.size(); ++r)
         if (const std::string name = text_at(table, r, *column);
-            !name.empty() && !name.starts_with("heuristic:") && context.hue_of(name) < 0)
-          context.families.push_back(name);
+            !name.empty() && !name.starts_with("heuristic:"))
+          names.insert(name);
   };
   enrol(board.leaderboard);
   for (const auto& [path, results] : inputs.results)
     for (const Table& table : results.tables)
       if (!table.charts.empty()) enrol(table);
+  context.families = in_order_of_colours(std::move(names));
   std::vector<std::string> families;  // by variant
   const auto column = family_column(board.leaderboard);
   for (size_t v = 0; v < board.variants.size(); ++v) {

@@ -25,7 +25,8 @@ namespace longhand::train {
 namespace {
 
 constexpr std::string_view title = "<title>Longhand report</title>";
-constexpr size_t table_bytes = 600000;  // of all tables of results together
+constexpr size_t table_bytes = 1500000;  // of all tables of results together
+constexpr size_t plain_bytes = 500000;   // of the data of a page; more are compressed
 
 /// Text whose lines do not end between a number and the sign for percent.
 std::string unbroken(std::string text) {
@@ -120,7 +121,8 @@ class Page {
     for (size_t i = 0; i < inputs_.results.size(); ++i) body += results(i);
     if (!inputs_.runs.empty()) body += runs();
     body = printable(body + footer());
-    const std::string json = script_safe(data_);
+    std::string json = script_safe(data_);
+    if (json.size() > plain_bytes) json = base64(compressed(json));
     const std::string hashed = body + json;
     // Texts of the page cannot contain a digest of themselves, so that a script in them does not run.
     const std::string nonce = data::hex(data::digest(std::as_bytes(std::span<const char>(hashed))));
@@ -132,8 +134,8 @@ class Page {
         "'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
         "<meta name=\"color-scheme\" content=\"light dark\">" +
-        std::string(title) + "\n<style>" + std::string(page_css()) + "</style></head>\n<body>\n" +
-        body;
+        std::string(title) + "\n<style>" + std::string(page_css()) + style_of_charts() +
+        "</style></head>\n<body>\n" + body;
     out += "<script type=\"application/json\" id=\"data\">" + json + "</script>\n";
     out += script(page_js(), nonce);
     return out + "</body></html>\n";
@@ -181,9 +183,17 @@ class Page {
     return out + "</figure>\n";
   }
 
+  /// Contents that the page does not hold until they are opened, or printed.
+  std::string folded(const std::string& summary, const std::string& contents, bool printed) {
+    data_["folded"].push_back(printable(contents));
+    return fmt::format(
+        "<details class=\"panels\" data-folded=\"{}\"{}><summary>{}</summary></details>\n",
+        data_["folded"].size() - 1, printed ? " data-print" : "", summary);
+  }
+
   /// Figures side by side; many panels of one chart are closed at first.
   std::string figures(const std::vector<Figure>& all, size_t table, size_t rows) {
-    constexpr size_t most = 6;
+    constexpr size_t most = 6, most_printed = 24;
     std::string open, closed;
     for (size_t begin = 0; begin < all.size();) {
       size_t end = begin;
@@ -193,10 +203,9 @@ class Page {
       if (end - begin <= most)
         open += drawn;
       else
-        closed += fmt::format(
-            "<details class=\"panels\"><summary>{}: {} charts</summary>\n<div class=\"charts\">\n{}"
-            "</div></details>\n",
-            escape_markup(all[begin].chart), end - begin, drawn);
+        closed += folded(fmt::format("{}: {} charts", escape_markup(all[begin].chart), end - begin),
+                         fmt::format("<div class=\"charts\">\n{}</div>\n", drawn),
+                         end - begin <= most_printed);
       begin = end;
     }
     return open.empty() ? closed
@@ -224,7 +233,8 @@ class Page {
     data_ = {{"variants", board_.variants},
              {"hues", figures_.hues},
              {"tables", Json::array()},
-             {"numbers", Json::array()}};
+             {"numbers", Json::array()},
+             {"folded", Json::array()}};
     std::string out = "<header><p class=\"mark\">Longhand report</p>\n";
     std::vector<std::string> sentences = board_.summary;
     if (inputs_.runs.empty())
@@ -243,12 +253,13 @@ class Page {
                          escape_markup(inputs_.results[i].results.title));
     if (!inputs_.runs.empty()) out += "<a href=\"#runs\">Runs</a>";
     return out +
-           "</nav>\n<noscript><p class=\"note\">Tables need JavaScript.</p></noscript>"
+           "</nav>\n<noscript><p class=\"note\">Tables, and what is closed, need "
+           "JavaScript.</p></noscript>"
            "</header>\n<main>\n";
   }
 
   /// A long table is closed at first.
-  static std::string folded(const std::string& table, size_t rows, const char* what) {
+  static std::string long_table(const std::string& table, size_t rows, const char* what) {
     constexpr size_t most = 60;
     if (rows <= most) return table;
     return fmt::format("<details class=\"panels\"><summary>{} {}</summary>{}</details>\n", rows,
@@ -266,7 +277,7 @@ class Page {
     }
     const std::string table = fmt::format("<div data-whole=\"{}\"></div>\n", index);
     out += "<h2>Leaderboard</h2>\n";
-    out += folded(table, rows, "variants");
+    out += long_table(table, rows, "variants");
     const bool several =
         std::ranges::any_of(board_.scores, [](const SeedScores& each) { return each.size() > 1; });
     return out +
@@ -286,6 +297,10 @@ class Page {
         figures_.curve_steps > 1
             ? fmt::format(" Of each {} steps, curves show the last record.", figures_.curve_steps)
             : "";
+    Json& views = data_["views"] = Json::array();
+    for (const Figure& each : figures_.curves)
+      for (const std::string& view : each.views)
+        if (std::ranges::find(views, Json(view)) == views.end()) views.push_back(view);
     return "<section id=\"curves\"><h2>Learning curves</h2>\n<div id=\"views\"></div>\n" +
            figures(figures_.curves, 0, 0) +
            "<p class=\"note\">Lines are means over seeds, bands reach from the lowest to the "
@@ -333,10 +348,10 @@ class Page {
 
   std::string runs() {
     const size_t rows = board_.runs.rows.size();
-    std::string out =
-        fmt::format("<section id=\"runs\"><h2>Runs</h2>\n{}",
-                    folded(fmt::format("<div data-whole=\"{}\"></div>\n", add(board_.runs, rows)),
-                           rows, "runs"));
+    std::string out = fmt::format(
+        "<section id=\"runs\"><h2>Runs</h2>\n{}",
+        long_table(fmt::format("<div data-whole=\"{}\"></div>\n", add(board_.runs, rows)), rows,
+                   "runs"));
     if (!board_.provenance.empty())
       out += fmt::format("<p class=\"note\">Of all runs: {}.</p>\n",
                          escape_markup(fmt::format("{}", fmt::join(board_.provenance, "; "))));
@@ -352,10 +367,8 @@ class Page {
             "<details><summary>Further options of {}</summary><pre>{}</pre></details>\n",
             escape_markup(board_.variants[i]), escape_markup(toml_of_options(board_.own[i])));
     constexpr size_t most = 8;
-    out += board_.variants.size() <= most
-               ? own
-               : "<details><summary>Further options of each variant</summary>\n" + own +
-                     "</details>\n";
+    out += board_.variants.size() <= most ? own
+                                          : folded("Further options of each variant", own, false);
     return out + "</section>\n";
   }
 

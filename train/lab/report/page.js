@@ -1,7 +1,21 @@
 // Makes the tables of a report from its block of data, and what can be clicked in its charts.
 'use strict';
-(() => {
-  const data = JSON.parse(document.getElementById('data').textContent);
+(async () => {
+  /// The data of a large page are compressed, as browsers from 2023 on can read them.
+  async function dataOf(text) {
+    if (text.startsWith('{')) return text;
+    const stream = new DecompressionStream('deflate'), writer = stream.writable.getWriter();
+    writer.write(Uint8Array.from(atob(text), c => c.charCodeAt(0)));
+    writer.close();
+    const decoder = new TextDecoder(), reader = stream.readable.getReader();
+    let out = '';
+    for (;;) {
+      const {done, value} = await reader.read();
+      if (done) return out;
+      out += decoder.decode(value, {stream: true});
+    }
+  }
+  const data = JSON.parse(await dataOf(document.getElementById('data').textContent));
 
   function element(name, attributes = {}, ...children) {
     const out = document.createElement(name);
@@ -198,7 +212,7 @@
     return (columns ? columns.map(name => whole.columns.find(c => c.name === name)) : whole.columns)
       .map(c => rows ? {...c, values: rows.map(r => c.values[r])} : c);
   };
-  for (const figure of document.querySelectorAll('figure[data-numbers]')) {
+  function prepare(figure) {
     addKeys(figure);
     const caption = figure.querySelector('figcaption');
     const picture = () => figure.querySelector('.picture:not([hidden]) svg');
@@ -209,40 +223,55 @@
     };
     caption.append(element('span', {class: 'save'}, button('SVG', (name, svg) => save(name, fileOf(svg))), button('PNG', savePng)));
     figure.append(dataTable('See the numbers', caption.firstChild.textContent, numbersOf(figure)));
+    showView(figure);
   }
 
   // ---------------------------------------------------------------------------------------------
   // Views of learning curves: all of them change together.
 
-  const views = document.getElementById('views');
-  if (views) {
-    const pictures = [...document.querySelectorAll('[data-view]')];
-    const state = pictures[0].dataset.view.split(' ');
-    const update = () => {
-      for (const figure of new Set(pictures.map(picture => picture.closest('figure')))) {
-        const all = [...figure.querySelectorAll('[data-view]')];
-        const wanted = all.find(picture => picture.dataset.view === state.join(' '));
-        if (wanted) all.forEach(picture => { picture.hidden = picture !== wanted; });
-      }
-    };
-    const offered = i => new Set(pictures.map(picture => picture.dataset.view.split(' ')[i]));
+  let view;  // of all curves: validation step linear
+  function showView(figure) {
+    const all = [...figure.querySelectorAll('[data-view]')];
+    const wanted = view && all.find(picture => picture.dataset.view === view.join(' '));
+    if (wanted) all.forEach(picture => { picture.hidden = picture !== wanted; });
+  }
+  function addViews(place, names) {
+    view = names[0].split(' ');
     const texts = [['Split', {validation: 'Validation', train: 'Training'}],
                    ['Against', {step: 'By step', seconds: 'By seconds'}],
                    ['Scale', {linear: 'Linear', log: 'Logarithmic'}]];
     const controls = element('div', {class: 'controls'});
-    texts.forEach(([legend, names], i) => {
-      const options = Object.entries(names).filter(([value]) => offered(i).has(value));
+    texts.forEach(([legend, choices], i) => {
+      const options = Object.entries(choices).filter(([value]) => names.some(name => name.split(' ')[i] === value));
       if (options.length < 2) return;
       controls.append(element('fieldset', {}, element('legend', {}, legend), ...options.map(([value, text]) => {
-        const input = element('input', {type: 'radio', name: legend, value, checked: value === state[i]});
-        input.addEventListener('change', () => { state[i] = value; update(); });
+        const input = element('input', {type: 'radio', name: legend, value, checked: value === view[i]});
+        input.addEventListener('change', () => {
+          view[i] = value;
+          document.querySelectorAll('figure').forEach(showView);
+        });
         return element('label', {}, input, text);
       })));
     });
-    views.append(controls);
+    place.append(controls);
   }
 
   // ---------------------------------------------------------------------------------------------
+
+  const views = document.getElementById('views');
+  if (views) addViews(views, data.views);
+  document.querySelectorAll('figure[data-numbers]').forEach(prepare);
+
+  /// What is folded is made when it is opened.
+  const folded = [...document.querySelectorAll('[data-folded]')];
+  function unfold(details) {
+    const i = details.dataset.folded;
+    if (data.folded[i] === undefined) return;
+    details.insertAdjacentHTML('beforeend', data.folded[i]);
+    delete data.folded[i];
+    details.querySelectorAll('figure[data-numbers]').forEach(prepare);
+  }
+  for (const details of folded) details.addEventListener('toggle', () => unfold(details));
 
   // Of the runs; without columns that have no value, or that repeat the first.
   for (const place of document.querySelectorAll('[data-whole]')) {
@@ -259,7 +288,11 @@
 
   /// A link to a chart opens what it is in.
   function openTarget() {
-    const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const name = decodeURIComponent(location.hash.slice(1));
+    if (!name) return;
+    const holds = folded.find(details => (data.folded[details.dataset.folded] || '').includes(`<figure id="${name}"`));
+    if (holds) unfold(holds);
+    const target = document.getElementById(name);
     if (!target) return;
     for (let at = target.closest('details'); at; at = at.parentElement.closest('details')) at.open = true;
     target.scrollIntoView();
@@ -269,7 +302,8 @@
 
   let opened = [];
   addEventListener('beforeprint', () => {
-    opened = [...document.querySelectorAll('details.panels:not([open])')];
+    opened = [...document.querySelectorAll('details.panels:not([open])')].filter(details => !('folded' in details.dataset) || 'print' in details.dataset);
+    opened.forEach(details => unfold(details));
     for (const {details, build} of openForPrint)
       if (!details.open && details.isConnected) {
         build();

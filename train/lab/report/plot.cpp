@@ -14,11 +14,15 @@
 namespace longhand::train {
 namespace {
 
-const std::string ink = "#1b1f24", dim = "#59636e", grid = "#e3e7ec";
-/// After Okabe and Ito (2008), with a contrast of at least 3 to white; page.css has those for a dark page.
-const std::array<std::string, hues> palette = {"#0072b2", "#d55e00", "#008a63", "#b5568f",
-                                               "#b07d00", "#3a8fc7", "#6a4fb3", "#5c6670",
-                                               "#8c3b2e", "#4d7c0f"};
+const std::string ink = "#1b1f24", dim = "#59636e", grid = "#e3e7ec", paper = "#ffffff";
+/// Any two differ by at least 22 in CIEDE2000, and by 12 as people see them who lack a kind of cones (Machado et al.
+/// 2009). The contrast is at least 3 to white on paper, and 4 to the dark page.
+const std::array<std::string, hues> palette = {"#0072b2", "#d55e00", "#2ea75f", "#881d09",
+                                               "#9c7efb", "#09565b", "#936567", "#403798",
+                                               "#514a3b", "#849695"},
+                                    dark_palette = {"#24b5ff", "#f39946", "#32f69a", "#d4584a",
+                                                    "#ae7db5", "#258981", "#eabbc0", "#5b74f7",
+                                                    "#a5a18a", "#d0dcf9"};
 const std::array<std::vector<double>, 4> dashes = {
     std::vector<double>{}, {6, 4}, {1, 3.5}, {9, 3.5, 1, 3.5}};
 
@@ -30,17 +34,31 @@ const std::vector<double>& dash_of(const Series& series) {
   return dashes[series.hue < 0 || series.faint ? 2 : series.variation % dashes.size()];
 }
 
-/// Lines around a point, in units of the size of markers.
-struct Marker {
-  std::vector<Line> lines;
-  bool closed = true;
-};
-const std::array<Marker, 5> markers = {
-    {{{{{0, 0}, {0, 0}}}, false},  // a dot
-     {{{{0, -1}, {1, 0.8}, {-1, 0.8}}}},
-     {{{{-0.8, -0.8}, {0.8, -0.8}, {0.8, 0.8}, {-0.8, 0.8}}}},
-     {{{{0, -1.1}, {1.1, 0}, {0, 1.1}, {-1.1, 0}}}},
-     {{{{-0.7, -0.7}, {0.7, 0.7}}, {{-0.7, 0.7}, {0.7, -0.7}}}, false}}};
+/// Lines around a point, in units of the size of markers. Those of the second five hues are hollow.
+const std::array<std::vector<Line>, 5> markers = {
+    {{{{-0.38, -0.92},
+       {0.38, -0.92},
+       {0.92, -0.38},
+       {0.92, 0.38},
+       {0.38, 0.92},
+       {-0.38, 0.92},
+       {-0.92, 0.38},
+       {-0.92, -0.38}}},
+     {{{0, -1.1}, {1.1, 0.85}, {-1.1, 0.85}}},
+     {{{-0.8, -0.8}, {0.8, -0.8}, {0.8, 0.8}, {-0.8, 0.8}}},
+     {{{0, -1.15}, {1.15, 0}, {0, 1.15}, {-1.15, 0}}},
+     {{{-0.3, -1},
+       {0.3, -1},
+       {0.3, -0.3},
+       {1, -0.3},
+       {1, 0.3},
+       {0.3, 0.3},
+       {0.3, 1},
+       {-0.3, 1},
+       {-0.3, 0.3},
+       {-1, 0.3},
+       {-1, -0.3},
+       {-0.3, -0.3}}}}};
 
 double median(std::vector<double> values) {
   if (values.empty()) return std::nan("");
@@ -287,19 +305,20 @@ class Drawing {
   }
 
   void mark(const Series& series, const std::vector<Point>& places) {
-    const size_t shape = (static_cast<size_t>(series.hue) + series.variation) % markers.size();
-    const auto& [lines, closed] = markers[shape];
+    const size_t shape = static_cast<size_t>(series.hue) % hues + series.variation;
     const double r = 0.34 * font_;
     std::vector<Line> all;
     for (const Point& at : places)
-      for (const Line& line : lines) {
+      for (const Line& line : markers[shape % markers.size()]) {
         Line& moved = all.emplace_back();
         for (const auto& [x, y] : line) moved.push_back({at.x + x * r, at.y + y * r});
       }
     const std::string& colour = colour_of(series);
-    Pen pen{.stroke = colour, .width = (shape == 0 ? 0.62 : 0.14) * font_};
-    if (closed) pen.fill = colour;
-    canvas_.lines(all, pen, closed);
+    canvas_.lines(all,
+                  {.stroke = colour,
+                   .fill = shape / markers.size() % 2 ? paper : colour,
+                   .width = 0.14 * font_},
+                  true);
   }
 
   double widest(const std::vector<std::string>& lines) const {
@@ -676,6 +695,23 @@ std::string draw(const Plot& plot, Canvas& canvas, std::vector<std::string>* fac
   }
   if (facts) facts->insert(facts->end(), left.begin(), left.end());
   return file;
+}
+
+std::string style_of_charts() {
+  std::string light, dark, changed;
+  for (size_t h = 0; h < palette.size(); ++h) {
+    light += fmt::format("--h{}:{};", h, palette[h]);
+    dark += fmt::format("--h{}:{};", h, dark_palette[h]);
+    changed += fmt::format(
+        "[fill=\"{0}\"]{{fill:var(--h{1})}}[stroke=\"{0}\"]{{stroke:var(--h{1})}}", palette[h], h);
+  }
+  for (const auto& [colour, name] : {std::pair(ink, "fg"), {dim, "dim"}, {grid, "line"}})
+    changed += fmt::format("[fill=\"{0}\"]{{fill:var(--{1})}}[stroke=\"{0}\"]{{stroke:var(--{1})}}",
+                           colour, name);
+  return fmt::format(
+      ":root{{{}}}@media screen and "
+      "(prefers-color-scheme:dark){{:root{{{}}}{}path[fill=\"{}\"]{{fill:var(--card)}}}}",
+      light, dark, changed, paper);
 }
 
 std::string tick_text(double value) {

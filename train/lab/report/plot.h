@@ -75,6 +75,10 @@ constexpr int64_t hues = 10;
 /// that the picture cannot show, such as the ends of intervals beyond its axes.
 std::string draw(const Plot& plot, Canvas& canvas, std::vector<std::string>* facts = nullptr);
 
+/// The colours of charts as a style sheet: --h0 to --h9, and those of a dark page in place of those that charts are
+/// drawn in.
+std::string style_of_charts();
+
 /// A number as an axis or a legend shows it: four digits, 12k, 1.5M, 2e-5.
 std::string tick_text(double value);
 
