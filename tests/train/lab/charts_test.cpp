@@ -1,5 +1,7 @@
 #include "longhand/train/lab/report/charts.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -54,34 +56,40 @@ std::vector<double> numbers_of(const std::string& text, const std::string& attri
   return out;
 }
 
-/// A sweep of `variants` at `tasks` with three seeds, as its results.
-Results made_sweep(int64_t variants, int64_t tasks) {
+/// A sweep of `variants` at `tasks` with three seeds, and with several learning rates, as its results.
+Results made_sweep(int64_t variants, int64_t tasks, int64_t rates = 1) {
   Table table{.name = "variants", .title = "Variants", .columns = {}}, cells = table;
   cells.name = "cells";
   table.columns = {{"variant", "variant"},
                    {"data_task", "data.task"},
                    {"attention_type", "attention.type"},
+                   {"optimizer_lr", "optimizer.lr"},
                    {"accuracy", "test accuracy"},
                    {"state_bytes", "state (bytes)"}};
   cells.columns = {{"cell", "cell"},
                    {"variant", "variant"},
                    {"data_task", "data.task"},
                    {"attention_type", "attention.type"},
+                   {"optimizer_lr", "optimizer.lr"},
                    {"seed", "seed"},
                    {"phase", "phase"},
                    {"status", "status"},
                    {"test_loss", "test loss"},
                    {"test_accuracy", "test accuracy"}};
-  for (int64_t t = 0; t < tasks; ++t)
-    for (int64_t v = 0; v < variants; ++v) {
-      const std::string task = "task" + std::to_string(t), type = "v" + std::to_string(v);
-      const double mean = 0.5 + 0.01 * static_cast<double>(v);
-      table.rows.push_back({task + " " + type, task, type, mean, 1024 * (v + 1)});
-      for (int64_t seed = 0; seed < 3; ++seed)
-        cells.rows.push_back({task + type + std::to_string(seed), task + " " + type, task, type,
-                              seed, std::string("final"), std::string("finished"), 1.0,
-                              mean + 0.001 * static_cast<double>(seed - 1)});
-    }
+  for (int64_t i = 0; i < tasks * variants * rates; ++i) {
+    const int64_t v = i / rates % variants, rate = i % rates;
+    const std::string task = "task" + std::to_string(i / rates / variants),
+                      type = "v" + std::to_string(v);
+    const double mean = 0.5 + 0.01 * static_cast<double>(v), lr = 1e-4 * std::pow(3, rate);
+    const std::string name =
+        task + " " + type + (rates > 1 ? " lr=" + std::to_string(lr) : std::string());
+    table.rows.push_back({name, task, type, lr, mean, 1024 * (v + 1)});
+    for (int64_t seed = 0; seed < 3; ++seed)
+      cells.rows.push_back(
+          {fmt::format("{:016x}", 0x9e3779b97f4a7c15u * static_cast<uint64_t>(3 * i + seed)), name,
+           task, type, lr, seed, std::string("final"), std::string("finished"), 1.0,
+           mean + 0.001 * static_cast<double>(seed - 1)});
+  }
   table.charts = {
       {.title = "Test accuracy by variant", .x = "variant", .y = "accuracy", .bars = true},
       {.title = "Test accuracy against state",
@@ -379,6 +387,79 @@ TEST_CASE("charts: 36 variants at 7 tasks are panels of at most ten, in a page b
   const std::string html = html_report(inputs);
   CHECK(html.size() < 2'000'000);
   CHECK(times_in(html, "<details class=\"panels\" data-folded=") >= 2);
+}
+
+TEST_CASE(
+    "charts: 36 variants at 7 tasks with 5 learning rates and 3 seeds are a page below 2 MB") {
+  const TemporaryDirectory dir;
+  write_text(dir / "results.json", to_json(made_sweep(36, 7, 5)));
+  const ReportInputs inputs = read_inputs({dir / "results.json"});
+  CHECK(inputs.runs.size() == 3780);
+  const std::string html = html_report(inputs);
+  CHECK(html.size() < 2'000'000);
+  // What is open at first: the heat map of tasks and variants.
+  CHECK(times_in(html, " data-print open><summary>Test accuracy by task and variant") == 1);
+}
+
+TEST_CASE("charts: an option that the data decide does not tell variants apart") {
+  const TemporaryDirectory dir;
+  const auto run = [&](const std::string& task, const std::string& type, double accuracy,
+                       const std::string& more = "") {
+    const std::string name = task + type;
+    std::filesystem::create_directories(dir / name);
+    write_text(dir / (name + "/config.toml"), "[attention]\ntype = \"" + type + "\"\n" + more +
+                                                  "[data]\ntask = \"" + task + "\"\n");
+    write_text(dir / (name + "/metrics.jsonl"),
+               R"({"step": 1, "split": "validation", "loss": 0.5, "accuracy": )" +
+                   std::to_string(accuracy) + "}\n");
+  };
+  run("copy", "softmax", 0.9);
+  run("parity", "softmax", 0.1);
+  run("copy", "log_linear", 0.8, "levels = 7\n");
+  run("parity", "log_linear", 0.7, "levels = 8\n");
+  const ReportInputs inputs = read_inputs({dir.path()});
+  const Figures figures = figures_of(inputs, compare(inputs));
+  REQUIRE(figures.matrix.size() == 1);
+  const HeatMap& map = figures.matrix[0].plots[0].maps[0];
+  CHECK(map.rows == std::vector<std::string>{"log_linear", "softmax"});  // by their means
+  CHECK(map.values == std::vector<double>{0.8, 0.7, 0.9, 0.1});
+  CHECK(figures.leaderboard.empty());
+}
+
+TEST_CASE("charts: the order of a sweep is kept, and what a search chose tells no variants apart") {
+  const TemporaryDirectory dir;
+  int64_t made = 0;
+  const auto cell = [&](const std::string& task, const std::string& type, double lr, bool last) {
+    const std::string hash = std::to_string(9 - made++), folder = "cells/" + hash + "/";
+    std::filesystem::create_directories(dir / folder);
+    write_text(
+        dir / (folder + "config.toml"),
+        fmt::format("[attention]\ntype = \"{}\"\n[data]\ntask = \"{}\"\n[optimizer]\nlr = {}\n",
+                    type, task, lr));
+    write_text(dir / (folder + "metrics.jsonl"),
+               R"({"step": 1, "split": "validation", "loss": 0.5, "accuracy": 0.5})");
+    write_text(
+        dir / (folder + "cell.json"),
+        fmt::format(R"({{"variant": "{} {}", "seed": 0, "phase": "{}", "status": "trained"}})",
+                    task, type, last ? "final" : "search"));
+  };
+  Results results = made_sweep(1, 1);
+  results.tables[0].rows.clear();
+  for (const char* const task : {"parity", "copy"})
+    for (const char* const type : {"softmax", "linear"}) {
+      const bool first = type == std::string("softmax");
+      cell(task, type, first ? 0.2 : 0.1, false);
+      cell(task, type, first ? 0.1 : 0.2, true);
+      results.tables[0].rows.push_back({std::string(task) + " " + type, std::string(task),
+                                        std::string(type), Cell{}, 0.5, Cell{}});
+    }
+  write_text(dir / "results.json", to_json(results));
+  const ReportInputs inputs = read_inputs({dir.path()});
+  const Board board = compare(inputs);
+  CHECK(board.tasks == std::vector<std::string>{"parity", "copy"});
+  const Table& table = board.leaderboard;
+  CHECK(table.columns[table.column("optimizer_lr")].heading == "optimizer.lr, chosen");
+  for (const Chart& chart : table.charts) CHECK(chart.x != "optimizer_lr");
 }
 
 TEST_CASE("charts: damaged cells are not shown as variants") {

@@ -28,9 +28,14 @@ struct CellOf {
 Results sweep_of(const std::vector<CellOf>& cells, const std::string& metric = "accuracy") {
   Table variants{.name = "variants", .columns = {{"variant", ""}, {metric, ""}}};
   Table table{.name = "cells",
-              .columns = {{"variant", ""}, {"seed", ""}, {"phase", ""}, {"test_" + metric, ""}}};
+              .columns = {{"variant", ""},
+                          {"seed", ""},
+                          {"phase", ""},
+                          {"test_" + metric, ""},
+                          {"test_examples", ""}}};
   for (const CellOf& cell : cells)
-    table.rows.push_back({cell.variant, cell.seed, cell.phase, known(cell.accuracy)});
+    table.rows.push_back({cell.variant, cell.seed, cell.phase, known(cell.accuracy),
+                          cell.variant == "softmax" ? Cell{int64_t{50}} : Cell{}});
   return {.kind = "ablate", .title = "Sweep", .tables = {variants, table}};
 }
 
@@ -73,6 +78,9 @@ TEST_CASE("paired: differences of cells with the same variant and seed") {
   CHECK(number(table, 0, "seeds") == 3);
   CHECK(number(table, 0, "baseline") == Approx(0.6));
   CHECK(number(table, 0, "accuracy") == Approx(0.71));
+  // As in the table of the sweep, with the sample of test examples.
+  CHECK(number(table, 0, "accuracy_low") ==
+        Approx(mean_of({{0, 0.6}, {1, 0.71}, {2, 0.82}}, true, 50).low));
   // Differences 0.10, 0.11, 0.12: 0.11 ± 4.30265 0.01 / sqrt(3)
   CHECK(number(table, 0, "difference") == Approx(0.11));
   CHECK(number(table, 0, "difference_low") ==

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <ranges>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "longhand/core/statistics.h"
@@ -448,9 +449,11 @@ class Comparison {
         for (const Table& each : results.tables)
           for (const Chart& chart : each.charts) drawn.insert(chart.x);
     const Charted charted{capital(common_.heading()), "score", "low", "high"};
-    for (const std::string& key : differing_)
-      if (const std::string x = column_name(key); !drawn.contains(x) && !searched_.contains(key))
-        add_chart_against(x, columns_beside(key, differing_), charted, table);
+    std::vector<std::string> keys = differing_;
+    std::erase_if(keys, [&](const std::string& key) { return searched_.contains(key); });
+    for (const std::string& key : keys)
+      if (const std::string x = column_name(key); !drawn.contains(x))
+        add_chart_against(x, columns_beside(key, keys), charted, table);
     for (const char* const cost : {"state_bytes", "parameters", "seconds"})
       if (!drawn.contains(cost)) add_chart_against(cost, {"variant"}, charted, table);
   }
@@ -550,7 +553,19 @@ class Comparison {
     Table& table = board_.matrix;
     table.name = "matrix";
     table.title = "Tasks and variants";
+    // Variants with all tasks first, by their mean over these.
+    std::map<std::string, std::pair<int64_t, double>> ranks;
     for (const Group& group : groups_)
+      if (auto& [count, sum] = ranks[group.name]; !std::isnan(group.score.mean)) {
+        --count;
+        sum += metric_of(group).is_accuracy() ? -group.score.mean : group.score.mean;
+      }
+    std::vector<size_t> order(groups_.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(
+        order, {}, [&](size_t g) { return std::tuple(ranks[groups_[g].name], groups_[g].name); });
+    for (const size_t g : order) {
+      const Group& group = groups_[g];
       add_row(table, {},
               {{"task", tasks_[group.task].name},
                {"variant", group.name},
@@ -559,6 +574,7 @@ class Comparison {
                {"low", known(group.score.low), "95 % from"},
                {"high", known(group.score.high), "to"},
                {"seeds", group.score.count}});
+    }
     table.charts.push_back({.title = capital(common_.heading()) + " by task and variant",
                             .x = "task",
                             .y = "variant",

@@ -183,29 +183,35 @@ class Page {
     return out + "</figure>\n";
   }
 
-  /// Contents that the page does not hold until they are opened, or printed.
-  std::string folded(const std::string& summary, const std::string& contents, bool printed) {
+  /// Contents that the page makes when they are opened. Attributes: data-print, made for print, too; open.
+  std::string folded(const std::string& summary, const std::string& contents,
+                     const char* attributes = "") {
     data_["folded"].push_back(printable(contents));
     return fmt::format(
         "<details class=\"panels\" data-folded=\"{}\"{}><summary>{}</summary></details>\n",
-        data_["folded"].size() - 1, printed ? " data-print" : "", summary);
+        data_["folded"].size() - 1, attributes, summary);
   }
 
   /// Figures side by side; many panels of one chart are closed at first.
   std::string figures(const std::vector<Figure>& all, size_t table, size_t rows) {
-    constexpr size_t most = 6, most_printed = 24;
+    constexpr size_t most = 6, most_printed = 24, most_bytes = 200000;
     std::string open, closed;
     for (size_t begin = 0; begin < all.size();) {
       size_t end = begin;
       while (end < all.size() && all[end].chart == all[begin].chart) ++end;
       std::string drawn;
       for (size_t i = begin; i < end; ++i) drawn += figure(all[i], table, rows);
-      if (end - begin <= most)
+      const bool few = end - begin <= most;
+      if (few && drawn.size() <= most_bytes)
         open += drawn;
       else
-        closed += folded(fmt::format("{}: {} charts", escape_markup(all[begin].chart), end - begin),
-                         fmt::format("<div class=\"charts\">\n{}</div>\n", drawn),
-                         end - begin <= most_printed);
+        closed +=
+            folded(few ? escape_markup(all[begin].title)
+                       : fmt::format("{}: {} charts", escape_markup(all[begin].chart), end - begin),
+                   fmt::format("<div class=\"charts\">\n{}</div>\n", drawn),
+                   few                           ? " data-print open"
+                   : end - begin <= most_printed ? " data-print"
+                                                 : "");
       begin = end;
     }
     return open.empty() ? closed
@@ -367,8 +373,7 @@ class Page {
             "<details><summary>Further options of {}</summary><pre>{}</pre></details>\n",
             escape_markup(board_.variants[i]), escape_markup(toml_of_options(board_.own[i])));
     constexpr size_t most = 8;
-    out += board_.variants.size() <= most ? own
-                                          : folded("Further options of each variant", own, false);
+    out += board_.variants.size() <= most ? own : folded("Further options of each variant", own);
     return out + "</section>\n";
   }
 

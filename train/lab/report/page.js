@@ -271,7 +271,10 @@
     delete data.folded[i];
     details.querySelectorAll('figure[data-numbers]').forEach(prepare);
   }
-  for (const details of folded) details.addEventListener('toggle', () => unfold(details));
+  for (const details of folded) {
+    details.addEventListener('toggle', () => unfold(details));
+    if (details.open) unfold(details);
+  }
 
   // Of the runs; without columns that have no value, or that repeat the first.
   for (const place of document.querySelectorAll('[data-whole]')) {

@@ -22,6 +22,16 @@ bool is_sweep(const Results& results) { return results.kind == "ablate"; }
 
 using Scores = std::map<std::string, SeedScores>;  // by variant
 
+/// See mean_of().
+int64_t examples_of(const Results& sweep, const std::string& variant) {
+  const Table& cells = sweep.table("cells");
+  double out = 0;
+  for (size_t r = 0; r < cells.rows.size(); ++r)
+    if (text_at(cells, r, cells.column("variant")) == variant)
+      out = std::fmax(out, value_at(cells, r, cells.find("test_examples")));
+  return static_cast<int64_t>(out);
+}
+
 /// Those of the finished cells; `order`: the variants as they stand in the table.
 Scores scores_of(const Results& sweep, const std::string& metric, std::vector<std::string>& order) {
   const Table& cells = sweep.table("cells");
@@ -96,13 +106,17 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
   for (size_t i = 0; i < order.size(); ++i) {
     const SeedScores &own = ours.at(order[i]), &other = theirs.at(order[i]);
     const Estimate& difference = tests[i].difference;
-    add_row(table, {},
-            {{"variant", order[i]},
-             {"seeds", difference.count},
-             {"baseline", mean_of(in_common(other, own), accuracy), "baseline " + metric},
-             {metric, mean_of(in_common(own, other), accuracy), metric},
-             {"difference", difference, "difference"},
-             {"p", known(p[i]), "", 2}});
+    add_row(
+        table, {},
+        {{"variant", order[i]},
+         {"seeds", difference.count},
+         {"baseline",
+          mean_of(in_common(other, own), accuracy, examples_of(baseline.results, order[i])),
+          "baseline " + metric},
+         {metric, mean_of(in_common(own, other), accuracy, examples_of(sweep.results, order[i])),
+          metric},
+         {"difference", difference, "difference"},
+         {"p", known(p[i]), "", 2}});
     if (p[i] < significance) ++((difference.mean > 0) == accuracy ? better : worse);
   }
   table.charts.push_back({.title = "Difference of " + metric + " by variant",
