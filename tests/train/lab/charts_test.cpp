@@ -367,6 +367,27 @@ TEST_CASE("charts: tasks have a metric of their own") {
   CHECK(figures_of(inputs, board).matrix.size() == 2);  // one metric each
 }
 
+TEST_CASE("charts: a heat map tells what failed from what was never run") {
+  const TemporaryDirectory dir;
+  Results results = made_sweep(2, 2);
+  Table& cells = results.tables[1];
+  std::erase_if(cells.rows, [&](const auto& row) {
+    return row[cells.column("variant")] == Cell(std::string("task0 v0"));
+  });
+  for (auto& row : cells.rows)
+    if (row[cells.column("variant")] == Cell(std::string("task1 v1"))) {
+      row[cells.column("status")] = std::string("failed");
+      row[cells.column("test_accuracy")] = row[cells.column("test_loss")] = Cell{};
+    }
+  write_text(dir / "results.json", to_json(results));
+  const ReportInputs inputs = read_inputs({dir / "results.json"});
+  const Figures figures = figures_of(inputs, compare(inputs));
+  REQUIRE(figures.matrix.size() == 1);
+  const std::string picture = svg(figures.matrix[0].plots[0]);
+  CHECK_THAT(picture, Contains("v1, task1: – no score of 0 seeds</title>"));
+  CHECK(times_in(picture, ">–</text>") == 1);
+}
+
 TEST_CASE("charts: 36 variants at 7 tasks are panels of at most ten, in a page below 2 MB") {
   const TemporaryDirectory dir;
   write_text(dir / "results.json", to_json(made_sweep(36, 7)));

@@ -446,7 +446,7 @@ class TableCharts {
       for (size_t i = 0; i < rows.size(); ++i) {
         const size_t r = rows[i], at = places[i].first * map.columns.size() + places[i].second;
         map.values[at] = value_at(table_, r, y_);
-        map.texts[at] = rounded(map.values[at]);
+        map.texts[at] = std::isfinite(map.values[at]) ? rounded(map.values[at]) : "– no score";
         const double low = value_at(table_, r, low_), high = value_at(table_, r, high_);
         if (std::isfinite(low) && std::isfinite(high))
           map.texts[at] += fmt::format(" (95 %: {} to {})", rounded(low), rounded(high));

@@ -634,16 +634,20 @@ class Drawing {
       write_name(text[r], left, y + height / 2);
       for (size_t c = 0; c < map.columns.size(); ++c) {
         const size_t at = r * static_cast<size_t>(map.width) + c;
-        if (!std::isfinite(map.values[at])) continue;
-        const double share = part(map.values[at]);
+        if (map.texts[at].empty()) continue;
+        const bool scored = std::isfinite(map.values[at]);  // others did not end, or failed
+        const double share = scored ? part(map.values[at]) : 0;
         const Rect place{left + static_cast<double>(c) * cell, y, cell - 1, height - 1};
         canvas_.open("class=\"p\"", map.rows[r] + ", " + map.columns[c] + ": " + map.texts[at]);
-        fill(place, hex(viridis(share)));
+        if (scored) fill(place, hex(viridis(share)));
         const std::string shown = map.texts[at].substr(0, map.texts[at].find(' '));
         if (room_for(canvas_, shown, 0.9) < cell - 2)
-          canvas_.text(
-              {place.x + place.width / 2, y + height / 2 + 0.3 * font_}, shown,
-              {.colour = share > 0.55 ? "#000000" : "#ffffff", .anchor = 0.5, .size = 0.9});
+          canvas_.text({place.x + place.width / 2, y + height / 2 + 0.3 * font_}, shown,
+                       {.colour = !scored        ? dim
+                                  : share > 0.55 ? "#000000"
+                                                 : "#ffffff",
+                        .anchor = 0.5,
+                        .size = 0.9});
         canvas_.close();
       }
       y += height;
