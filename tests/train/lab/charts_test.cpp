@@ -429,7 +429,8 @@ TEST_CASE("charts: an option that the data decide does not tell variants apart")
     const std::string name = task + type;
     std::filesystem::create_directories(dir / name);
     write_text(dir / (name + "/config.toml"), "[attention]\ntype = \"" + type + "\"\n" + more +
-                                                  "[data]\ntask = \"" + task + "\"\n");
+                                                  "[data]\ntask = \"" + task + "\"\n" +
+                                                  (task == "copy" ? "count = 4\n" : "count = 5\n"));
     write_text(dir / (name + "/metrics.jsonl"),
                R"({"step": 1, "split": "validation", "loss": 0.5, "accuracy": )" +
                    std::to_string(accuracy) + "}\n");
@@ -439,7 +440,9 @@ TEST_CASE("charts: an option that the data decide does not tell variants apart")
   run("copy", "log_linear", 0.8, "levels = 7\n");
   run("parity", "log_linear", 0.7, "levels = 8\n");
   const ReportInputs inputs = read_inputs({dir.path()});
-  const Figures figures = figures_of(inputs, compare(inputs));
+  const Board board = compare(inputs);
+  CHECK_FALSE(board.leaderboard.find("data_count"));  // nor do options that the task decides
+  const Figures figures = figures_of(inputs, board);
   REQUIRE(figures.matrix.size() == 1);
   const HeatMap& map = figures.matrix[0].plots[0].maps[0];
   CHECK(map.rows == std::vector<std::string>{"log_linear", "softmax"});  // by their means

@@ -181,9 +181,21 @@ class Comparison {
     for (const char* const section : {"attention.", "model.", "data.", "optimizer.", "train."})
       for (const auto& [key, distinct] : values)
         if (key.starts_with(section) && distinct.size() > 1) differing_.push_back(key);
-    // Options of one variant alone, or with another default there or for such data, do not tell its runs apart.
+    // What the task decides, and options of one variant alone, or with another default there or for such data, do not
+    // tell its runs apart.
     std::erase_if(differing_, [&](const std::string& key) {
-      return key.starts_with("attention.") && key != "attention.type" && follows_from_type(key);
+      return key.starts_with("data.") && key != "data.task" &&
+             follows(key, [](const ReportedRun& run) { return run.option("data.task"); });
+    });
+    const std::vector<std::string> all = differing_;
+    std::erase_if(differing_, [&](const std::string& key) {
+      return key.starts_with("attention.") && key != "attention.type" &&
+             follows(key, [&](const ReportedRun& run) {
+               std::string type = attention_of(run);
+               for (const std::string& each : all)
+                 if (each.starts_with("data.")) type += '\n' + run.option(each);
+               return type;
+             });
     });
     // What the data requires of the model follows from the data.
     if (std::any_of(differing_.begin(), differing_.end(),
@@ -206,18 +218,14 @@ class Comparison {
     if (!sweeps_.empty()) differing_.push_back("sweep");
   }
 
-  /// Whether all runs of the same attention.type and with the same data, whose length may decide it, have the same
-  /// value of an option.
-  bool follows_from_type(const std::string& key) const {
+  /// Whether all runs for which `from` is equal have the same value of an option.
+  template <class F>
+  bool follows(const std::string& key, F from) const {
     std::map<std::string, std::string> values;
-    for (size_t i = 0; i < runs_.size(); ++i) {
-      if (!compared(i)) continue;
-      std::string type = attention_of(runs_[i]);
-      for (const std::string& each : differing_)
-        if (each.starts_with("data.")) type += '\n' + runs_[i].option(each);
-      if (values.try_emplace(type, runs_[i].option(key)).first->second != runs_[i].option(key))
+    for (size_t i = 0; i < runs_.size(); ++i)
+      if (compared(i) && values.try_emplace(from(runs_[i]), runs_[i].option(key)).first->second !=
+                             runs_[i].option(key))
         return false;
-    }
     return values.size() > 1;
   }
 

@@ -123,8 +123,8 @@ std::vector<std::string> in_order_of_colours(std::set<std::string> names) {
   std::vector<std::string> out(hues);
   size_t place = 0;
   for (const char* const known :
-       {"softmax", "deltanet", "linear", "gla", "mamba2", "gated_deltanet", "retnet", "window",
-        "forgetting", "deltaproduct"}) {
+       {"softmax", "deltanet", "linear", "gla", "mamba2", "gated_deltanet", "deltaproduct",
+        "window", "forgetting", "retnet"}) {
     if (names.erase(known)) out[place] = known;
     ++place;
   }

@@ -266,10 +266,10 @@ class Page {
 
   /// A long table is closed at first.
   static std::string long_table(const std::string& table, size_t rows, const char* what) {
-    constexpr size_t most = 60;
+    constexpr size_t most = 60, most_printed = 200;
     if (rows <= most) return table;
-    return fmt::format("<details class=\"panels\"><summary>{} {}</summary>{}</details>\n", rows,
-                       what, table);
+    return fmt::format("<details class=\"panels\"{}><summary>{} {}</summary>{}</details>\n",
+                       rows <= most_printed ? " data-print" : "", rows, what, table);
   }
 
   std::string leaderboard() {

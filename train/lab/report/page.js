@@ -305,8 +305,8 @@
 
   let opened = [];
   addEventListener('beforeprint', () => {
-    opened = [...document.querySelectorAll('details.panels:not([open])')].filter(details => !('folded' in details.dataset) || 'print' in details.dataset);
-    opened.forEach(details => unfold(details));
+    opened = [...document.querySelectorAll('details.panels[data-print]:not([open])')];
+    opened.forEach(unfold);
     for (const {details, build} of openForPrint)
       if (!details.open && details.isConnected) {
         build();
