@@ -81,8 +81,14 @@ const set = document.documentElement.dataset;
 const size = svg => svg.getBoundingClientRect();
 async function check() {
   const drawn = () => [...document.querySelectorAll('.picture:not([hidden]) > svg')].filter(svg => size(svg).width > 0);
+  // Paper shows what is marked, and what is open.
+  const panels = [...document.querySelectorAll('details.panels')], before = panels.map(details => details.open);
+  dispatchEvent(new Event('beforeprint'));
+  const printed = panels.every((details, i) => details.open === (before[i] || 'print' in details.dataset));
+  dispatchEvent(new Event('afterprint'));
+  set.printed = printed && panels.every((details, i) => details.open === before[i]);
   // Everything that is folded is reached by the keyboard's way: its summary.
-  for (const details of document.querySelectorAll('details.panels')) details.querySelector('summary').click();
+  for (const details of panels) if (!details.open) details.querySelector('summary').click();
   while (document.querySelector('[data-folded]:not(:has(> :not(summary)))')) await later();
   const all = drawn();
   set.charts = `${all.filter(svg => size(svg).width > 200 && svg.querySelector('path, image')).length}/${all.length}`;
@@ -145,7 +151,7 @@ opened() {
   drawn=$(grep -o 'data-charts="[0-9/]*"' dom.html | grep -m 1 -o '[0-9]*/[0-9]*')
   [ "${drawn%/*}" = "${drawn#*/}" ] && [ "${drawn%/*}" -ge "$4" ] ||
     { echo "$1, width $3: $drawn charts drawn, expected all, and at least $4"; exit 1; }
-  for each in 'data-cut=""' 'data-numbers="true"' 'data-keys="true"' 'data-linked="true"' 'data-wide="false"'; do
+  for each in 'data-cut=""' 'data-numbers="true"' 'data-keys="true"' 'data-linked="true"' 'data-printed="true"' 'data-wide="false"'; do
     grep -q "<html[^>]* $each" dom.html || { echo "$1, width $3: expected $each"; exit 1; }
   done
 }
