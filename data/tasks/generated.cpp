@@ -67,7 +67,8 @@ class Generated : public Dataset {
   std::vector<Segment> segments() const override {
     std::vector<Segment> list;
     if (mixture_)
-      for (const Part& part : parts_) list.push_back({part.segment.name, part.begin, part.end, part.segment.length});
+      for (const Part& part : parts_)
+        list.push_back({part.segment.name, part.begin, part.end, part.segment.length});
     return list;
   }
 
