@@ -1,5 +1,6 @@
 // The invariants: properties of every variant, whatever it computes.
 #include <limits>
+#include <numbers>
 
 #include "longhand/attention/conformance/tools.h"
 #include "longhand/autograd/grad_mode.h"
@@ -387,10 +388,20 @@ double column_error(const Tensor& a, const Tensor& b, int64_t column) {
   return largest > std::numeric_limits<float>::min() ? worst / largest : worst;
 }
 
+// Adds 2 cos(π d n / N) to number d of token n.
+void add_waves(Tensor& x) {
+  const int64_t N = x.size(1), D = x.size(3);
+  for (int64_t i = 0; i < N * D; ++i)
+    x.data<float>()[i] +=
+        static_cast<float>(2 * std::cos(std::numbers::pi * static_cast<double>(i % D * (i / D)) /
+                                        static_cast<double>(N)));
+}
+
 // One different token among equal ones, with the only nonzero value in column 0: this tests sums of
 // equal terms, whose rounding errors all have the same sign, and one weight divided by such a sum.
-// Landmarks of equal tokens would be equal, so tokens differ if queries are not separate; of N(0, 1),
-// so that matrices of landmarks are well conditioned, since inverses multiply errors.
+// Landmarks of equal tokens would be equal, so tokens differ if queries are not separate: N(0, 1)
+// around waves, so that means of many tokens differ too, and matrices of landmarks are well conditioned,
+// since inverses multiply errors.
 void long_sums(const Subject& s, Findings& f) {
   const int64_t D = 4;
   const double most = 1e-5;
@@ -402,15 +413,18 @@ void long_sums(const Subject& s, Findings& f) {
     const Made made{.heads = 1, .dim = D, .max_length = N};
     const auto wide = s.make(made);
     const Work takes = wide->work(queries, N);
-    if (takes.forward.flops > 3e9 || takes.bytes > 1e8 || wide->parameter_count() > 10'000'000)
-      break;
+    const double operations = takes.forward.flops + 30 * takes.forward.exponentials;
+    if (operations > 3e9 || takes.bytes > 1e8 || wide->parameter_count() > 10'000'000) break;
     Made in_f32 = made;
     in_f32.dtype = DType::f32;
     const auto narrow = s.make(in_f32);
     wide->load_state_dict(narrow->state_dict());
     Tensor q = normal({1, queries, 1, D}, 1, DType::f32);
     Tensor k = Tensor::full({1, N, 1, D}, 0.2f, DType::f32);
-    if (!can.separate_queries || can.signed_weights) k = normal({1, N, 1, D}, 2, DType::f32, 1);
+    if (!can.separate_queries || can.signed_weights) {
+      k = normal({1, N, 1, D}, 2, DType::f32, 1);
+      for (Tensor* t : {&q, &k}) add_waves(*t);
+    }
     Tensor v = Tensor::full({1, N, 1, D}, 0.7f, DType::f32);
     v.select(3, 0).fill(0);
     for (Tensor* t : {&k, &v}) t->select(1, 1).fill(0.9f);

@@ -1,37 +1,69 @@
 #include "longhand/core/kernels/gemm_tile.h"
 
 #include <algorithm>
+#include <cstring>
 
-#include "longhand/core/kernels/gemm_tile_kernels.h"
+#include "longhand/core/kernels/gemm_tile-inl.h"
 #include "longhand/core/measure/multiply_adds.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::kernels {
 namespace {
 
-// The baseline: rounds products before adding them.
-template <class T>
-void plain(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ldb, T* c,
-           int64_t ldc, Addend<T> start) {
+// For double.
+void plain(int64_t m, int64_t n, int64_t k, Strided<double> a, const double* b, int64_t ldb,
+           double* c, int64_t ldc, Addend<double> start) {
   simd([=] {
     for (int64_t i = 0; i < m; ++i) {
-      T* const to = c + i * ldc;
+      double* const to = c + i * ldc;
       if (!start.data)
-        std::fill(to, to + n, T{0});
-      else if (const T* const row = start.data + i * start.row; row != to)
+        std::fill(to, to + n, 0.0);
+      else if (const double* const row = start.data + i * start.row; row != to)
         std::copy_n(row, n, to);
       for (int64_t l = 0; l < k; ++l) {
-        const T x = a.data[i * a.row + l * a.col];
-        const T* const from = b + l * ldb;
+        const double x = a.data[i * a.row + l * a.col];
+        const double* const from = b + l * ldb;
         for (int64_t j = 0; j < n; ++j) to[j] += x * from[j];
       }
     }
   });
 }
 
+// Vectors of any CPU, which may have no fused multiply-add: products are rounded before they are added.
+struct Baseline {
+  static constexpr int width = 4, rows = 6;
+  using Register [[gnu::vector_size(4 * width)]] = float;
+  using Mask = int;
+
+  static Mask first(int n) { return n; }
+  static Register zero() { return Register{}; }
+  static Register broadcast(const float* p) { return Register{*p, *p, *p, *p}; }
+  static Register load(const float* p) {
+    Register x;
+    std::memcpy(&x, p, sizeof x);
+    return x;
+  }
+  static Register load(const float* p, Mask count) {
+    Register x{};
+    for (int i = 0; i < count; ++i) x[i] = p[i];
+    return x;
+  }
+  static void store(float* p, Register x) { std::memcpy(p, &x, sizeof x); }
+  static void store(float* p, Register x, Mask count) {
+    for (int i = 0; i < count; ++i) p[i] = x[i];
+  }
+  static Register add(Register x, Register y) { return x + y; }
+  static Register multiply_add(Register x, Register y, Register sum) { return x * y + sum; }
+};
+
+void multiply_baseline(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b,
+                       int64_t ldb, float* c, int64_t ldc, Addend<float> to) {
+  multiply<Baseline>({m, k, a, b, ldb, c, ldc, to}, n);
+}
+
 // Ordered by the required instruction set.
 constexpr TileKernel all_tile_kernels[] = {
-    {"baseline", Isa::baseline, plain<float>},
+    {"baseline", Isa::baseline, multiply_baseline},
 #if defined(__x86_64__)
     {"avx2", Isa::avx2, detail::multiply_avx2},
     {"avx512 emulated by avx2", Isa::avx2, detail::multiply_avx512_emulated},
@@ -51,7 +83,7 @@ template <>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<double> a, const double* b, int64_t ldb,
                double* c, int64_t ldc, Addend<double> to) {
   count_multiply_adds(m, n, k);
-  plain<double>(m, n, k, a, b, ldb, c, ldc, to);
+  plain(m, n, k, a, b, ldb, c, ldc, to);
 }
 
 template <>
@@ -66,7 +98,7 @@ void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<float> a, const float* b
       return detail::multiply_avx2(m, n, k, a, b, ldb, c, ldc, to);
 #endif
     default:
-      return plain(m, n, k, a, b, ldb, c, ldc, to);
+      return multiply_baseline(m, n, k, a, b, ldb, c, ldc, to);
   }
 }
 

@@ -27,9 +27,10 @@ struct Addend {
 /// order whatever m, n and their neighbours are: a product may be split along m and n without
 /// changing a bit.
 ///
-/// T is float or double. AVX2 and AVX-512 give the same bits: each element of a b is one chain of
-/// fused multiply-adds along k. The baseline set, which has none, and double multiply and add; the
-/// kernel for double is a plain loop. Not for use inside simd(): it selects the instruction set itself.
+/// T is float or double. For float, each element of a b is one chain of multiply-adds along k, and is
+/// then added to `to`: the sum of many products is one of blocks. AVX2 and AVX-512 fuse multiply-adds and
+/// give the same bits; the baseline set rounds twice. Double is a plain loop, whose chains begin with `to`.
+/// Not for use inside simd(): it selects the instruction set itself.
 template <class T>
 void gemm_tile(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, int64_t ldb, T* c,
                int64_t ldc, Addend<T> to);

@@ -9,6 +9,7 @@
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/model/transformer.h"
 #include "tests/attention/attention_check.h"
+#include "tests/support/lower_sets.h"
 
 using namespace longhand;
 using namespace longhand::attention;
@@ -73,6 +74,19 @@ TEMPLATE_TEST_CASE_SIG("variants: the conformance suite holds", "", ((size_t fir
         CHECK(result.failures == std::vector<std::string>{});
       }
     }
+}
+
+// Run by the test below.
+TEST_CASE("variants: long sums", "[.long-sums]") {
+  for (const std::string& name : library)
+    for (const CheckResult& result :
+         check_invariants(name, spec(name).cases[0], {.checks = {"long-sums"}})) {
+      INFO(result.variant);
+      CHECK(result.failures == std::vector<std::string>{});
+    }
+}
+TEST_CASE("variants: long sums on lower instruction sets") {
+  check_on_lower_sets("[.long-sums],tiled attention: precise*");
 }
 
 TEST_CASE("conformance: broken variants are caught, by the checks that are about it") {
