@@ -89,11 +89,14 @@ class Arena {
     if (smallest == by_size_.end()) throw std::bad_alloc();
     const auto [free, block] = *smallest;
     // Everything that may throw comes first.
-    if (spare_.size() == spare_.capacity()) spare_.reserve(2 * spare_.size() + 64);
-    FreeBlock rest = free > size ? new_free_block() : FreeBlock();
+    if (free > size && spare_.size() == in_use_) spare_.push_back(new_free_block());
     back(block, size);
-    spare_.push_back(remove_free(by_address_.find(block)));
-    if (free > size) add_free(std::move(rest), block + size, free - size);
+    FreeBlock entries = remove_free(by_address_.find(block));
+    if (free > size)
+      add_free(std::move(entries), block + size, free - size);
+    else
+      spare_.push_back(std::move(entries));
+    ++in_use_;
     return block;
   }
 
@@ -102,17 +105,18 @@ class Arena {
     if (next != by_address_.begin()) {
       const auto [before, free] = *std::prev(next);
       if (before + free == block) {
-        remove_free(std::prev(next));
+        spare_.push_back(remove_free(std::prev(next)));
         block = before;
         size += free;
       }
     }
     if (next != by_address_.end() && block + size == next->first) {
       size += next->second;
-      remove_free(next);
+      spare_.push_back(remove_free(next));
     }
     add_free(std::move(spare_.back()), block, size);
     spare_.pop_back();
+    --in_use_;
   }
 
   void release() {
@@ -152,11 +156,13 @@ class Arena {
     return {by_address_.extract(free), std::move(by_size)};
   }
 
-  static FreeBlock new_free_block() {
+  FreeBlock new_free_block() {
+    if (entries_ == spare_.capacity()) spare_.reserve(2 * entries_ + 64);
     ByAddress by_address;
     BySize by_size;
     by_address.emplace(nullptr, 0);
     by_size.emplace(0, nullptr);
+    ++entries_;
     return {by_address.extract(by_address.begin()), by_size.extract(by_size.begin())};
   }
 
@@ -184,8 +190,10 @@ class Arena {
   std::vector<bool> backed_;  // per page: whether the system may have backed it
   ByAddress by_address_;
   BySize by_size_;
-  // One for each block in use: freeing a block allocates nothing, and so cannot fail.
+  // Of entries_, as many as there are blocks in use, or more, with room for all: freeing a block
+  // allocates nothing, and so cannot fail, and taking one rarely does.
   std::vector<FreeBlock> spare_;
+  size_t entries_ = 0, in_use_ = 0;
 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -421,10 +421,9 @@ void long_sums(const Subject& s, Findings& f) {
     wide->load_state_dict(narrow->state_dict());
     Tensor q = normal({1, queries, 1, D}, 1, DType::f32);
     Tensor k = Tensor::full({1, N, 1, D}, 0.2f, DType::f32);
-    if (!can.separate_queries || can.signed_weights) {
-      k = normal({1, N, 1, D}, 2, DType::f32, 1);
+    if (!can.separate_queries || can.signed_weights) k = normal({1, N, 1, D}, 2, DType::f32, 1);
+    if (!can.separate_queries)
       for (Tensor* t : {&q, &k}) add_waves(*t);
-    }
     Tensor v = Tensor::full({1, N, 1, D}, 0.7f, DType::f32);
     v.select(3, 0).fill(0);
     for (Tensor* t : {&k, &v}) t->select(1, 1).fill(0.9f);

@@ -56,26 +56,33 @@ class BucketDecoder final : public Decoder {
     for (int64_t row = 0; row < B * G_; ++row)
       keep(values_[static_cast<size_t>(row)], v.data<T>() + row * D_);
     parallel_for(B * H_, 1, [&](int64_t begin, int64_t end) {
+      thread_local Scratch scratch;
       for (int64_t row = begin; row < end; ++row) {
         std::vector<T>& keys = keys_[static_cast<size_t>(row)];
         keep(keys, key.data<T>() + row * D_);
         const int64_t group = row / H_ * G_ + row % H_ * G_ / H_;
-        const std::vector<int32_t> seen = latest_of_buckets(q.data<T>() + row * D_, row);
+        find_latest(q.data<T>() + row * D_, row, scratch);
         if (out)
-          attend(q.data<T>() + row * D_, seen, keys, values_[static_cast<size_t>(group)],
+          attend(q.data<T>() + row * D_, keys, values_[static_cast<size_t>(group)], scratch,
                  out + row * D_);
       }
     });
     ++tokens_;
   }
 
-  // The latest tokens of the buckets of a query, to which it is added.
-  std::vector<int32_t> latest_of_buckets(const T* q, int64_t row) {
+  // Of a thread, so that tokens allocate nothing.
+  struct Scratch {
     std::vector<int32_t> seen;
-    std::vector<double> products;
+    std::vector<double> products, weights, sums;
+  };
+
+  // The latest tokens of the buckets of a query, to which it is added.
+  void find_latest(const T* q, int64_t row, Scratch& scratch) {
+    std::vector<int32_t>& seen = scratch.seen;
+    seen.clear();
     for (int64_t r = 0; r < rounds_; ++r) {
       std::vector<int32_t>& members = members_[static_cast<size_t>(
-          (row * rounds_ + r) * hash_.buckets() + hash_(q, row % H_, r, products))];
+          (row * rounds_ + r) * hash_.buckets() + hash_(q, row % H_, r, scratch.products))];
       const auto latest = std::min<int64_t>(window_, static_cast<int64_t>(members.size()));
       seen.insert(seen.end(), members.end() - latest, members.end());
       members.push_back(static_cast<int32_t>(tokens_));
@@ -83,25 +90,26 @@ class BucketDecoder final : public Decoder {
     std::sort(seen.begin(), seen.end());
     seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     if (seen.empty()) seen.push_back(static_cast<int32_t>(tokens_));
-    return seen;
   }
 
-  void attend(const T* q, const std::vector<int32_t>& seen, const std::vector<T>& keys,
-              const std::vector<T>& values, T* to) const {
-    std::vector<double> p, out(static_cast<size_t>(D_));
+  void attend(const T* q, const std::vector<T>& keys, const std::vector<T>& values,
+              Scratch& scratch, T* to) const {
+    auto& [seen, products, weights, sums] = scratch;
+    weights.clear();
     for (const int32_t j : seen) {
       double score = 0;
       for (int64_t d = 0; d < D_; ++d)
         score += static_cast<double>(q[d]) * static_cast<double>(keys[j * D_ + d]);
-      p.push_back(score / std::sqrt(static_cast<double>(D_)));
+      weights.push_back(score / std::sqrt(static_cast<double>(D_)));
     }
-    const double largest = *std::max_element(p.begin(), p.end());
+    const double largest = *std::max_element(weights.begin(), weights.end());
     double total = 0;
-    for (double& x : p) total += x = std::exp(x - largest);
+    for (double& x : weights) total += x = std::exp(x - largest);
+    sums.assign(static_cast<size_t>(D_), 0);
     for (size_t n = 0; n < seen.size(); ++n)
       for (int64_t d = 0; d < D_; ++d)
-        out[d] += p[n] / total * static_cast<double>(values[seen[n] * D_ + d]);
-    std::transform(out.begin(), out.end(), to, [](double x) { return static_cast<T>(x); });
+        sums[d] += weights[n] / total * static_cast<double>(values[seen[n] * D_ + d]);
+    std::transform(sums.begin(), sums.end(), to, [](double x) { return static_cast<T>(x); });
   }
 
   int64_t H_, G_, D_, rounds_, window_;

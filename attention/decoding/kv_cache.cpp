@@ -64,18 +64,23 @@ struct CachedHead {
   }
 };
 
-// All scores before `end`, of which all but the highest are -inf.
+// All scores before `end`, of which all but the highest are -inf: valid until the next call on the thread,
+// whose memory they are in.
 template <class T>
-std::vector<T> highest_scores(const CachedHead<T>& head, const CacheScores& s, int64_t end) {
-  std::vector<T> all(static_cast<size_t>(end)),
-      out(all.size(), -std::numeric_limits<T>::infinity());
-  simd([&] { head.scores(s, 0, end, all.data()); });
-  Highest<T> highest(s.most);
+const T* highest_scores(const CachedHead<T>& head, const CacheScores& s, int64_t end) {
+  thread_local std::vector<T> all, out;
+  thread_local Highest<T> highest(0);
+  thread_local std::vector<int32_t> selected;
+  all.resize(static_cast<size_t>(end));
+  out.assign(all.size(), -std::numeric_limits<T>::infinity());
+  simd([&, to = all.data()] { head.scores(s, 0, end, to); });
+  if (highest.count() != s.most) highest = Highest<T>(s.most);
+  highest.clear();
   highest.add(all.data(), end);
-  std::vector<int32_t> selected;
+  selected.clear();
   highest.append_to(selected);
   for (const int32_t j : selected) out[static_cast<size_t>(j)] = all[static_cast<size_t>(j)];
-  return out;
+  return out.data();
 }
 
 // One pass over keys and values, in blocks. Sums over blocks are in f64, in `sums` (D), and relative to
@@ -85,8 +90,7 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
             T* out) {
   constexpr int64_t block = score_block;
   constexpr T none = -std::numeric_limits<T>::infinity();
-  const std::vector<T> highest =
-      s.most > 0 ? highest_scores(head, s, runs.back().second) : std::vector<T>();
+  const T* const highest = s.most > 0 ? highest_scores(head, s, runs.back().second) : nullptr;
   simd([&, D = head.D] {
     T w[block], most = s.normalized ? none : T{0};
     double den = 0;
@@ -94,10 +98,10 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
     for (const auto& [begin, end] : runs)
       for (int64_t j = begin; j < end; j += block) {
         const int64_t n = std::min(block, end - j);
-        if (highest.empty())
-          head.scores(s, j, n, w);
+        if (highest)
+          std::copy_n(highest + j, n, w);
         else
-          std::copy_n(highest.data() + j, n, w);
+          head.scores(s, j, n, w);
         const T top = s.normalized ? kernels::row_max(w, n) : T{0};
         if (top == none) continue;
         if (top > most) {

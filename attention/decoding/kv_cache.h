@@ -67,8 +67,7 @@ class KeyValueCache {
   Tensor keys_, values_;
 };
 
-/// Attention of one query of each head to a cache, which allocates nothing but its result (unless only
-/// the highest scores count).
+/// Attention of one query of each head to a cache, which allocates nothing but its result.
 class CacheAttention {
  public:
   explicit CacheAttention(CacheScores scores) : scores_(std::move(scores)) {}

@@ -16,6 +16,7 @@ class Highest {
  public:
   explicit Highest(int64_t count) : count_(count) { clear(); }
 
+  int64_t count() const { return count_; }
   void clear();
   /// Adds n scores with the indices first, first + 1, …, after all that were added before. Not for
   /// use inside simd().

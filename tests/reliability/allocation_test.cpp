@@ -1,11 +1,18 @@
-// operator new fails at the N-th call, for every N: nothing crashes, and nothing is half done.
+// operator new fails at the N-th call, for every N: nothing crashes, and nothing is half done. Its calls in
+// decoding: as many for 16 sequences as for two, and none that needs memory of the system.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
 #include <new>
 
+#include "longhand/attention/decoding/decoder.h"
+#include "longhand/attention/registry.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/random.h"
+#include "longhand/core/storage.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/trainer.h"
@@ -18,9 +25,10 @@ namespace {
 /// Calls of operator new until one fails; negative: none does.
 std::atomic<int64_t> remaining{-1};
 std::atomic<bool> only_once{true};
-std::atomic<int64_t> failures{0};
+std::atomic<int64_t> failures{0}, requests{0};
 
 void* allocate(std::size_t bytes, std::size_t alignment) {
+  ++requests;
   const int64_t now = remaining.load(std::memory_order_relaxed);
   if (now >= 0) {
     if (now == 0) {
@@ -222,6 +230,63 @@ TEST_CASE("operator new may fail at any call of saving, loading, resuming and tr
   set_threads(1);
   all_actions("performer", 7, false);
   all_actions("softmax", 23, true);
+  set_threads(before);
+}
+
+namespace {
+
+struct Decoding {
+  int64_t calls, faults;
+  size_t reserved;
+};
+
+/// What 8 tokens take, of a batch of equal sequences, once no cache grows and no memory is new.
+Decoding decode(const attention::Variant& variant, int64_t batch) {
+  const int64_t H = 2, D = 16;
+  const auto decoder = variant.decoder(batch);
+  auto draw = [&, key = uint64_t{0}]() mutable {
+    Tensor one = Tensor::empty({1, H, D});
+    fill_normal(one, Generator(++key), 0, 1);
+    return one.expand({batch, H, D}).contiguous();
+  };
+  attention::Token token{draw(), draw(), draw()};
+  if (variant.capabilities().uses_x) token.x = token.q.reshape({batch, H * D});
+  const auto faults = [] {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt + usage.ru_majflt;
+  };
+  for (int i = 0; i < 70; ++i) decoder->step(token);  // caches have room for 128, windows are full
+  const Decoding before{requests, faults(), memory_stats().reserved};
+  for (int i = 0; i < 8; ++i) decoder->step(token);
+  return {requests - before.calls, faults() - before.faults,
+          memory_stats().reserved - before.reserved};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a token takes no memory of the system, and 16 sequences no more calls of operator new than "
+    "two") {
+  const int before = threads();
+  set_threads(1);
+  for (const std::string& name : attention::names()) {
+    std::unique_ptr<attention::Variant> variant;
+    try {
+      variant = attention::make(name, nn::root(),
+                                {.heads = 2, .head_dim = 16, .max_length = 256, .causal = true});
+    } catch (const ConfigError&) {  // it cannot be causal
+      continue;
+    }
+    if (!variant->capabilities().decodes) continue;
+    INFO(name);
+    const Decoding few = decode(*variant, 2), many = decode(*variant, 16);
+    CHECK(many.calls < few.calls + 8);  // not one more a token
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    CHECK(many.reserved == 0);
+    CHECK(many.faults <= 1);  // which may have another cause
+#endif
+  }
   set_threads(before);
 }
 
