@@ -10,6 +10,7 @@
 #include "longhand/attention/ops/tile/delta_blocks.h"
 #include "longhand/attention/ops/tile/state_rows.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/core/kernels/subnormals.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 
@@ -33,6 +34,7 @@ struct Task {
 template <class F>
 void for_heads(const DeltaRule& rule, F visit) {
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
+    const kernels::SubnormalsAsZeros zeros;
     for (int64_t head = from; head < to; ++head) visit(head / rule.H, head % rule.H, head);
   });
 }

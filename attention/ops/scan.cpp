@@ -17,6 +17,7 @@
 #include "longhand/attention/ops/tile/row_blocks.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
+#include "longhand/core/kernels/subnormals.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand::attention {
@@ -75,6 +76,7 @@ void for_groups(const ScanRule& rule, const ScanTensors& x, int64_t first, int64
                 const TaskSize& size, F visit) {
   const int64_t count = last - first;
   parallel_for(rule.heads() * count, 1, [&](int64_t from, int64_t to) {
+    const kernels::SubnormalsAsZeros zeros;
     for (int64_t at = from; at < to; ++at) {
       const int64_t head = at / count, index = first + at % count;
       Workspace<Task<T, Blocks>> task(rule, x, size);
@@ -116,6 +118,7 @@ Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
   };
   for_groups<T, Blocks>(rule, x, 0, rule.groups - 1, {.slots = 1}, sum);
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
+    const kernels::SubnormalsAsZeros zeros;
     std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
       *row<T>(groups.scales, head, 0) = x.scale_at_start<T>(head);
@@ -186,6 +189,7 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
   };
   for_groups<T, Blocks>(rule, x, 1, rule.groups, {}, sum);
   parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
+    const kernels::SubnormalsAsZeros zeros;
     std::vector<JoinFactors<T>> joins(rule.decay_rows());
     for (int64_t head = from; head < to; ++head) {
       T* const last = after(head, rule.groups - 1);
