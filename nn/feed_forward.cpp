@@ -1,5 +1,8 @@
 #include "longhand/nn/feed_forward.h"
 
+#include <cmath>
+#include <numbers>
+
 #include "longhand/autograd/ops.h"
 
 namespace longhand::nn {
@@ -12,10 +15,18 @@ FeedForward::FeedForward(const Scope& scope_, Kind kind, int64_t width, int64_t 
       dropout_(scope("dropout"), dropout),
       fc2_(scope("fc2"), hidden, width, fc2_rank) {}
 
+Variable FeedForward::activation(const Variable& x) const {
+  if (kind_ == Kind::relu) return relu(x);
+  // x (1 + tanh(y)) / 2 = x sigmoid(2 y) with y = sqrt(2 / pi) (x + 0.044715 x³).
+  const double c = 2 * std::sqrt(2 / std::numbers::pi);
+  return x * sigmoid(x * affine(square(x), 0.044715 * c, c));
+}
+
 Lazy FeedForward::forward(const Lazy& x, const Pass& pass) const {
   const Running running(*this);
   const Lazy h = fc1_.forward(x);
   if (kind_ == Kind::gelu) return fc2_.forward(dropout_.forward(gelu(h), pass));
+  if (kind_ != Kind::swiglu) return fc2_.forward(dropout_.forward(activation(h.eval()), pass));
   const Variable both = h.eval();
   const int axis = both.rank() - 1;
   const int64_t hidden = both.size(axis) / 2;

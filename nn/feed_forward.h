@@ -6,17 +6,19 @@
 
 namespace longhand::nn {
 
-/// fc2(dropout(gelu(fc1(x)))), where fc1 maps width to hidden and fc2 back (Vaswani et al. 2017, eq. 2, with
-/// GELU instead of ReLU), or fc2(dropout(silu(a) b)), where fc1 maps width to a and b of hidden
+/// fc2(dropout(f(fc1(x)))), where fc1 maps width to hidden and fc2 back, for f GELU, its tanh approximation or
+/// ReLU (Vaswani et al. 2017, eq. 2), or fc2(dropout(silu(a) b)), where fc1 maps width to a and b of hidden
 /// numbers each (SwiGLU: Shazeer 2020, arXiv 2002.05202, eq. 6). Each layer has the given rank; 0: full.
 class FeedForward : public Module {
  public:
-  enum class Kind { gelu, swiglu };
+  enum class Kind { gelu, gelu_tanh, relu, swiglu };
   FeedForward(const Scope& scope, Kind kind, int64_t width, int64_t hidden, double dropout,
               int64_t fc1_rank = 0, int64_t fc2_rank = 0);
   Lazy forward(const Lazy& x, const Pass& pass) const;
 
  private:
+  Variable activation(const Variable& x) const;
+
   Kind kind_;
   LinearOfRank fc1_;
   Dropout dropout_;

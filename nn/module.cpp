@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "longhand/core/options.h"
+
 namespace longhand::nn {
 
 namespace {
@@ -16,11 +18,13 @@ const Running* Running::innermost() { return running; }
 
 void check_state(const StateDict& own, const StateDict& from, const std::string& what) {
   std::string problems;
+  std::vector<std::string> missing;
   for (const auto& [name, to] : own) {
     const auto found = from.find(name);
-    if (found == from.end())
+    if (found == from.end()) {
+      missing.push_back(name.substr(0, name.find(' ')));  // without a remark about it
       problems += "\n  " + name + " is missing";
-    else if (!(found->second.shape() == to.shape()))
+    } else if (!(found->second.shape() == to.shape()))
       problems += concat_message("\n  ", name, " has shape ", found->second.shape(), ", expected ",
                                  to.shape());
     else if (found->second.dtype() != to.dtype() &&
@@ -29,7 +33,7 @@ void check_state(const StateDict& own, const StateDict& from, const std::string&
           concat_message("\n  ", name, " is of ", found->second.dtype(), ", expected ", to.dtype());
   }
   for (const auto& [name, tensor] : from)
-    if (!own.count(name)) problems += "\n  " + name + " is unexpected";
+    if (!own.count(name)) problems += "\n  " + name + " is unexpected" + suggestion(name, missing);
   check<DataError>(problems.empty(), "the state does not match ", what, ":", problems);
 }
 

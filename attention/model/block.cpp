@@ -15,7 +15,7 @@ ProjectionRanks projection_ranks(const TransformerConfig& config, int64_t layer)
 Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Config& attention)
     : Module(scope_),
       norm_(config.norm == "pre" ? nn::NormPlace::pre : nn::NormPlace::post),
-      norm1_(scope("norm1"), config.norm_type, config.d_model),
+      norm1_(scope("norm1"), config.norm_type, config.d_model, config.norm_eps),
       // A model with rotary positions may have layers without queries and keys to rotate.
       attention_(scope("attention"), attention.name, attention,
                  config.positions == "rotary" &&
@@ -23,7 +23,7 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
                  projection_ranks(config, attention.layer), config.around),
       dropout1_(scope("dropout1"), config.dropout) {
   if (config.d_mlp == 0) return;
-  norm2_.emplace(scope("norm2"), config.norm_type, config.d_model);
+  norm2_.emplace(scope("norm2"), config.norm_type, config.d_model, config.norm_eps);
   mlp_.emplace(scope("mlp"), config.mlp, config.d_model, config.d_mlp, config.dropout,
                config.rank_of(attention.layer, BlockLinear::fc1),
                config.rank_of(attention.layer, BlockLinear::fc2));

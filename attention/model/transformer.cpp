@@ -76,6 +76,8 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
       dropout_(scope("dropout"), config.dropout) {
   if (!config.per_token && config.pooling == "cls")
     class_token_.emplace(scope("class_token"), Shape{config.d_model}, nn::init::normal(0.02));
+  if (config.embedding_norm)
+    norm_.emplace(scope("norm"), config.norm_type, config.d_model, config.norm_eps);
 }
 
 Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t first) const {
@@ -83,14 +85,16 @@ Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t
   Variable x = token_.forward(tokens);
   if (class_token_ && !pass.tokens.of)
     x = concat({broadcast_to(*class_token_, {x.size(0), 1, x.size(2)}), x}, 1);
-  return dropout_.forward(with_positions(position_, x, pass, first), pass);
+  x = with_positions(position_, x, pass, first);
+  if (norm_) x = norm_->forward(x).eval();
+  return dropout_.forward(x, pass);
 }
 
 Reconstruction::Reconstruction(const nn::Scope& scope_, const TransformerConfig& config)
     : Module(scope_),
       position_(scope("position"), "sinusoidal", config.max_length, config.d_model),
-      norm1_(scope("norm1"), config.norm_type, config.d_model),
-      norm2_(scope("norm2"), config.norm_type, config.d_model),
+      norm1_(scope("norm1"), config.norm_type, config.d_model, config.norm_eps),
+      norm2_(scope("norm2"), config.norm_type, config.d_model, config.norm_eps),
       linear1_(scope("linear1"), config.d_model, config.d_model),
       linear2_(scope("linear2"), config.d_model, config.d_model) {}
 
@@ -135,7 +139,7 @@ Transformer::Transformer(const nn::Scope& scope_, const TransformerConfig& confi
   if (config.reconstruct) reconstruction_.emplace(scope("reconstruction"), config);
   // Post-norm blocks end with a norm, so no final norm is needed.
   if (config.norm == "pre" || config.reconstruct)
-    norm_.emplace(scope("norm"), config.norm_type, config.d_model);
+    norm_.emplace(scope("norm"), config.norm_type, config.d_model, config.norm_eps);
 }
 
 Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,

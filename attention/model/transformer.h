@@ -29,6 +29,7 @@ class Embeddings : public nn::Module {
   nn::Embedding token_;
   std::optional<nn::Parameter> class_token_;  // (d_model)
   nn::Position position_;
+  std::optional<nn::Norm> norm_;
   nn::Dropout dropout_;
 };
 

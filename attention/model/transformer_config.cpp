@@ -130,9 +130,11 @@ void TransformerConfig::describe(OptionVisitor& v) {
             "2 d_model");
   v.when(d_mlp > 0, "d_mlp above 0", [&] {
     using enum nn::FeedForward::Kind;
-    v.choice("mlp", mlp, {{"gelu", gelu}, {"swiglu", swiglu}},
-             "what the feed-forward network computes of its hidden dimension: GELU, or SwiGLU, "
-             "SiLU of as many gates times a second projection (Shazeer 2020)");
+    v.choice("mlp", mlp,
+             {{"gelu", gelu}, {"gelu_tanh", gelu_tanh}, {"relu", relu}, {"swiglu", swiglu}},
+             "what the feed-forward network computes of its hidden dimension: GELU, its tanh "
+             "approximation (GPT-2), ReLU, or SwiGLU, SiLU of as many gates times a second "
+             "projection (Shazeer 2020)");
   });
   v.integers(
       "low_rank", low_rank, {0, largest_size},
@@ -146,6 +148,10 @@ void TransformerConfig::describe(OptionVisitor& v) {
            "where normalisation is applied: to the input of each sublayer (Xiong et al. 2020), or "
            "after its residual connection (Vaswani et al. 2017)");
   v.choice("norm_type", norm_type, {"layer_norm", "rms_norm"}, "type of normalisation");
+  v.number("norm_eps", norm_eps, {.low = 0},
+           "what norms add to the variance; 0: 1e-5 with layer_norm, 1e-6 with rms_norm");
+  v.boolean("embedding_norm", embedding_norm,
+            "whether the sum of embeddings and positions is normalised, as in BERT");
   v.choice(
       "positions", positions, {"learned", "sinusoidal", "rotary", "alibi", "none"},
       "position encoding: vectors added to the embeddings, learned or sinusoidal; a rotation of "

@@ -61,6 +61,8 @@ struct TransformerConfig {
   std::string norm =
       "pre";  // pre (Xiong et al. 2020, arXiv 2002.04745) | post (Vaswani et al. 2017)
   std::string norm_type = "layer_norm";  // layer_norm | rms_norm
+  double norm_eps = 0;                   // 0: 1e-5 for layer_norm, 1e-6 for rms_norm
+  bool embedding_norm = false;           // of the sum of embeddings and positions
   std::string positions = "learned";     // learned | sinusoidal | rotary | alibi | none
   Surroundings around = Surroundings();
   std::string pooling = "mean";  // mean | cls | last; not with per_token

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <numbers>
 
 #include "longhand/autograd/gradcheck.h"
 #include "longhand/autograd/ops.h"
@@ -120,6 +121,20 @@ TEST_CASE("feed-forward: fc2(gelu(fc1 x))") {
   const Tensor want =
       linear(gelu(linear(x, p[0].second, p[1].second)), p[2].second, p[3].second).value();
   CHECK(identical(mlp.forward(x, {}).value(), want));
+}
+
+TEST_CASE("feed-forward: fc2(f(fc1 x)) with ReLU, and with the tanh approximation of GELU") {
+  using Kind = FeedForward::Kind;
+  for (const Kind kind : {Kind::relu, Kind::gelu_tanh}) {
+    FeedForward mlp(root(DType::f64, 3), kind, 4, 7, 0);
+    const auto p = mlp.named_parameters();
+    const Variable x(random({2, 3, 4}, 1)), h = linear(x, p[0].second, p[1].second);
+    const Variable cubic = (h + h * h * h * 0.044715) * std::sqrt(2 / std::numbers::pi);
+    const Variable y = kind == Kind::relu ? relu(h) : h * (tanh(cubic) + 1) * 0.5;
+    CHECK(worst_difference(mlp.forward(x, {}).value(),
+                           linear(y, p[2].second, p[3].second).value()) <= 1e-14);
+    CHECK(worst_difference(y.value(), gelu(h).value()) <= (kind == Kind::relu ? 0.2 : 1e-3));
+  }
 }
 
 TEST_CASE("embedding: rows of a table") {

@@ -44,11 +44,8 @@ bool fits(const Tensor& from, const Tensor& to) {
 
 /// The options that say which tensors a model has, and of which shapes.
 EffectiveValues options_of_tensors(const attention::TransformerConfig& model) {
-  Options section("model");
-  section.set("d_mlp", model.d_mlp);  // its default depends on d_model
-  EffectiveValues of_model, values;
-  read_section(section, model, &of_model);
-  for (const auto& [name, value] : of_model)
+  EffectiveValues values;
+  for (const auto& [name, value] : options_of_model(model))
     if (name != "causal" && name != "dropout" && name != "dtype") values["model." + name] = value;
   values["attention.type"].value = model.attention_name();
   for (const auto& [name, value] : model.check_attention())
@@ -183,6 +180,14 @@ std::string differences(const Options& theirs, const attention::TransformerConfi
 }
 
 }  // namespace
+
+EffectiveValues options_of_model(const attention::TransformerConfig& model) {
+  Options section("model");
+  section.set("d_mlp", model.d_mlp);  // its default depends on d_model
+  EffectiveValues values;
+  read_section(section, model, &values);
+  return values;
+}
 
 bool changes_attention(const std::vector<std::string>& assignments) {
   return std::ranges::any_of(assignments,

@@ -19,6 +19,9 @@ struct Fresh {
   std::vector<std::string> drawn;        // random numbers of the model that were kept as asked for
 };
 
+/// The options of [model] that describe it, by name.
+EffectiveValues options_of_model(const attention::TransformerConfig& model);
+
 /// How the attention of a model may differ from that of the checkpoint.
 struct LoadOptions {
   /// Tensors that belong to attention variants may be missing, unused or of another shape.

@@ -117,6 +117,8 @@ TEST_CASE("transformer: every option makes a model whose parameters all get grad
   config.norm_type = GENERATE("layer_norm", "rms_norm");
   config.positions = GENERATE("learned", "sinusoidal", "rotary", "none");
   config.head_hidden = GENERATE(0, 6);
+  config.embedding_norm = config.head_hidden == 6;
+  config.norm_eps = config.head_hidden == 6 ? 1e-3 : 0;
   config.d_mlp = GENERATE(0, 12);
   INFO(config.norm << " " << config.norm_type << " " << config.positions << " "
                    << config.head_hidden);

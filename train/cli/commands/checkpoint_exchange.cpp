@@ -7,7 +7,7 @@ namespace longhand::cli {
 namespace {
 
 struct ExportArguments : Common {
-  std::string part = "weights";
+  std::string part = "weights", names = "longhand";
 };
 
 struct ImportArguments : Common {
@@ -19,7 +19,7 @@ int export_checkpoint(const ExportArguments& a) {
   check<ConfigError>(train::is_tensor_file(a.out), "-o ", a.out,
                      ": expected a name that ends in .safetensors or .npz");
   const train::SavedModel saved = train::load_model(a.run, a.checkpoint);
-  train::TensorFile file = train::export_part(saved.checkpoint, a.part);
+  train::TensorFile file = train::export_part(saved.checkpoint, a.part, a.names);
   file.metadata["writer"] = "longhand checkpoint export";
   train::write_tensor_file(a.out, file);
   return Answer(a.json)
@@ -64,6 +64,19 @@ train::Config config_for(const ImportArguments& a, const train::TensorFile& file
   return config;
 }
 
+/// Whose names the file has, and what the weights do not show.
+std::string names_line(const train::Imported& imported, bool given) {
+  if (!imported.names) return "";
+  const attention::TransformerConfig& model = imported.model;
+  std::string assumed = concat_message("norm = ", model.norm,
+                                       ", norm_eps = ", model.norm_eps > 0 ? model.norm_eps : 1e-5);
+  for (const auto& [option, value] : train::options_of_model(model))
+    if (option == "mlp") assumed += ", mlp = " + to_string(value.value);
+  return concat_message("names        ", imported.names->title,
+                        given ? "" : ", recognised (--names says otherwise)", "\nassumed      ",
+                        assumed, ": tensors do not show them\n");
+}
+
 int import_weights(const ImportArguments& a) {
   check<ConfigError>(train::is_tensor_file(a.file), a.file,
                      ": expected a file whose name ends in .safetensors or .npz");
@@ -80,7 +93,9 @@ int import_weights(const ImportArguments& a) {
       .add("taken", tensors.taken)
       .add("initialised", tensors.initialised)
       .add("unused", tensors.unused)
-      .literal("taken        " + train::short_list(tensors.taken) + "\n");
+      .add("names", imported.names ? imported.names->name : "longhand")
+      .literal(names_line(imported, !a.options.names.empty()) + "taken        " +
+               train::short_list(tensors.taken) + "\n");
   if (!tensors.initialised.empty())
     out.literal("initialised  " + train::short_list(tensors.initialised) + "\n");
   if (!tensors.unused.empty())
@@ -98,6 +113,7 @@ void add_checkpoint_export(Command& group) {
    }).required();
   c.common(*a, "checkpoint");
   c.add("--part", a->part);
+  c.add("--names", a->names);
   c.common(*a, "json");
 }
 
@@ -107,7 +123,9 @@ void add_checkpoint_import(Command& group) {
   c.add("--out", a->out).required();
   c.add("--config", a->config);
   c.common(*a, "set");
+  c.add("--names", a->options.names);
   c.add("--prefix", a->options.prefix);
+  c.add("--rename", a->options.rename).repeated();
   c.flag("--partial", a->options.partial);
   c.common(*a, "trust_paths json words");
 }
