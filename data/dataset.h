@@ -17,10 +17,20 @@ namespace longhand::data {
 /// Targets with this value are ignored.
 inline constexpr int32_t ignore_index = -100;
 
+/// What the targets of a task are: one class; real numbers; labels, of which any may hold (1) or not (0).
+enum class TargetKind : uint8_t { classes, numbers, labels };
+/// "classes", "numbers" or "labels".
+const char* name_of(TargetKind kind);
+/// The reverse. Throws ConfigError for another text.
+TargetKind target_kind(const std::string& name);
+
 struct Batch {
-  Tensor tokens;   // (B, N) i32, padded with 0 at the end
-  Tensor targets;  // i32: (B) classes of sequences, or (B, N) classes of tokens
+  Tensor tokens;  // (B, N) i32, padded with 0 at the end
+  /// i32: (B) classes of sequences, or (B, N) classes of tokens; f32: (B, K) numbers; u8: (B, K) labels.
+  Tensor targets;
   Tensor lengths;  // (B) i32, tokens without padding; undefined if no sequence is padded
+
+  bool per_token() const { return targets.dtype() == DType::i32 && targets.rank() == 2; }
 
   /// Examples begin … end-1, as views.
   Batch examples(int64_t begin, int64_t end) const;
@@ -53,12 +63,12 @@ class Dataset {
 /// One example of a batch, without its padding.
 struct ExampleView {
   std::span<const int32_t> tokens;
-  std::span<const int32_t> targets;  // one, or one a token
+  std::span<const int32_t> targets;  // one, or one a token; none if they are numbers or labels
 };
 /// The examples of a batch of contiguous tensors, which must outlive them.
 std::vector<ExampleView> examples_of(const Batch& batch);
 
-/// Returns the number of i32 targets that are not ignored.
+/// Returns the number of targets that are not ignored; each number and each label is one.
 int64_t count_targets(const Tensor& targets);
 /// Returns the number of tokens of a batch that are not padding.
 int64_t count_tokens(const Batch& batch);
@@ -74,14 +84,17 @@ Batch blank_batch(const Dataset& dataset, std::span<const int64_t> indices, bool
 struct TaskInfo {
   std::string name{};
   int64_t vocabulary = 0;  // tokens are 0 … vocabulary-1
-  int64_t classes = 0;     // targets are 0 … classes-1, or ignore_index
+  int64_t classes = 0;  // targets are 0 … classes-1, or ignore_index; or as many numbers or labels
   bool per_token = false;  // targets are (B, N), not (B)
   bool causal = false;     // the target of a token is a later token: the model must not look ahead
   bool bytes = false;      // tokens are bytes of text; with per_token, bits per byte is a metric
   int64_t max_length = 0;  // of all examples
   bool from_last = false;  // targets are to be told from the last token's vector: model.reconstruct
   std::vector<std::string> labels{};  // names of the classes from 0 on; empty: they have none
+  TargetKind targets = TargetKind::classes;
 
+  /// "one class below 3 per sequence", "2 numbers per sequence".
+  std::string describe_targets() const;
   /// The name of a class, or its number.
   std::string label_of(int32_t target) const;
 };

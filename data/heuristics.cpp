@@ -240,6 +240,10 @@ Accuracies accuracies(const TaskInfo& task, const Dataset& dataset, const Scores
 std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& options) {
   const Dataset &train = task.split("train"), &test = task.split(options.split);
   const TaskInfo& info = task.info;
+  check<ConfigError>(info.targets == TargetKind::classes,
+                     "heuristics predict classes, but the targets of ", info.name, " are ",
+                     name_of(info.targets),
+                     "; longhand evaluate compares with a constant prediction");
   struct Planned {
     std::string name, reads;
     std::function<Scores()> learn;

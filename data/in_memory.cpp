@@ -20,13 +20,22 @@ class InMemory : public Dataset {
     Batch batch = blank_batch(*this, indices, sequences_->per_token());
     const int64_t longest = batch.tokens.size(1);
     int32_t *tokens = batch.tokens.data<int32_t>(), *targets = batch.targets.data<int32_t>();
+    const TargetKind kind = sequences_->kind();
+    Tensor numbers = Tensor::empty({std::ssize(indices), sequences_->width()});
+    float* number = numbers.data<float>();
     for (const int64_t index : indices) {
       const int64_t i = at(index);
       std::ranges::copy(sequences_->tokens(i), tokens);
-      std::ranges::copy(sequences_->targets(i), targets);
       tokens += longest;
+      if (kind != TargetKind::classes) {
+        number = std::ranges::copy(sequences_->numbers(i), number).out;
+        continue;
+      }
+      std::ranges::copy(sequences_->targets(i), targets);
       targets += sequences_->per_token() ? longest : 1;
     }
+    if (kind != TargetKind::classes)
+      batch.targets = kind == TargetKind::labels ? numbers.to(DType::u8) : numbers;
     return batch;
   }
 
@@ -67,9 +76,16 @@ Task split_sequences(const TaskInfo& info, const SequencesOf<Token>& all,
   for (int64_t i = 0; i < all.size(); ++i) contents.push_back(all.content(i));
   const auto parts = split_by_content(contents, fractions, Generator(seed).fork("split"), source);
   const auto select = [&](const std::vector<int64_t>& indices, int64_t limit) {
-    SequencesOf<Token> selected(all.per_token());
-    for (const int64_t i : indices)
-      if (limit == 0 || selected.size() < limit) selected.add(all.tokens(i), all.targets(i));
+    const bool classes = all.kind() == TargetKind::classes;
+    SequencesOf<Token> selected =
+        classes ? SequencesOf<Token>(all.per_token()) : SequencesOf<Token>(all.kind(), all.width());
+    for (const int64_t i : indices) {
+      if (limit > 0 && selected.size() >= limit) break;
+      if (classes)
+        selected.add(all.tokens(i), all.targets(i));
+      else
+        selected.add(all.tokens(i), all.numbers(i));
+    }
     return in_memory(std::move(selected));
   };
   return {info, select(parts[0], most.train), select(parts[1], most.validation),

@@ -20,9 +20,17 @@ class SequencesOf {
  public:
   SequencesOf() = default;
   explicit SequencesOf(bool per_token) : per_token_(per_token) {}
+  /// Each with this number of numbers or labels in place of targets.
+  SequencesOf(TargetKind kind, int64_t width) : kind_(kind), width_(width) {}
 
   int64_t size() const { return static_cast<int64_t>(ends_.size()); }
   bool per_token() const { return per_token_; }
+  TargetKind kind() const { return kind_; }
+  int64_t width() const { return width_; }
+  std::span<const float> numbers(int64_t index) const {
+    return std::span(numbers_).subspan(static_cast<size_t>(index * width_),
+                                       static_cast<size_t>(width_));
+  }
   std::span<const Token> tokens(int64_t index) const { return part(tokens_, index); }
   std::span<const int32_t> targets(int64_t index) const {
     return per_token_ ? part(targets_, index) : std::span(targets_).subspan(index, 1);
@@ -38,6 +46,10 @@ class SequencesOf {
     tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
     targets_.insert(targets_.end(), targets.begin(), targets.end());
     ends_.push_back(static_cast<int64_t>(tokens_.size()));
+  }
+  void add(std::span<const Token> tokens, std::span<const float> numbers) {
+    numbers_.insert(numbers_.end(), numbers.begin(), numbers.end());
+    add(tokens, std::span<const int32_t>());
   }
   void add(std::span<const Token> tokens, int32_t target) { add(tokens, {&target, 1}); }
   void remove_last() {
@@ -58,6 +70,9 @@ class SequencesOf {
   std::vector<Token> tokens_;
   std::vector<int64_t> ends_;
   std::vector<int32_t> targets_;
+  TargetKind kind_ = TargetKind::classes;
+  int64_t width_ = 0;
+  std::vector<float> numbers_;  // or labels, 0 and 1
 };
 using Sequences = SequencesOf<uint8_t>;
 

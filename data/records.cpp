@@ -184,16 +184,14 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
   bool boolean(bool value) override {
     return scalar(Record::Kind::truth, value ? "true" : "false", true);
   }
-  bool number_integer(number_integer_t value) override { return integer(std::to_string(value)); }
-  bool number_unsigned(number_unsigned_t value) override { return integer(std::to_string(value)); }
-  bool number_float(number_float_t, const string_t& text) override {
-    return scalar(Record::Kind::number, text, true);
-  }
+  bool number_integer(number_integer_t value) override { return in_list(std::to_string(value)); }
+  bool number_unsigned(number_unsigned_t value) override { return in_list(std::to_string(value)); }
+  bool number_float(number_float_t, const string_t& text) override { return in_list(text); }
   bool string(string_t& value) override { return scalar(Record::Kind::text, value, true); }
   bool binary(binary_t&) override { return false; }  // does not occur in text
 
   bool start_object(size_t) override {
-    if (field_ && depth_ > 0) fail("expected text, a number or a list of integers, got an object");
+    if (field_ && depth_ > 0) fail("expected text, a number or a list of numbers, got an object");
     return enter();
   }
   bool key(string_t& name) override {
@@ -214,7 +212,7 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
   bool start_array(size_t) override {
     if (depth_ == 0) fail("expected an object, got a list");
     if (field_) {
-      if (depth_ > 1) fail("expected a list of integers, got a list in a list");
+      if (depth_ > 1) fail("expected a list of numbers, got a list in a list");
       field_->kind = Record::Kind::list;
     }
     return enter();
@@ -271,14 +269,14 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
     if (!field_) return true;
     if (depth_ > 1 || !accepted)
       fail(concat_message("expected ",
-                          depth_ > 1 ? "integers" : "text, a number or a list of integers",
-                          ", got ", text.substr(0, 20)));
+                          depth_ > 1 ? "numbers" : "text, a number or a list of numbers", ", got ",
+                          text.substr(0, 20)));
     field_->kind = kind;
     field_->text = text;
     return true;
   }
 
-  bool integer(const std::string& text) {
+  bool in_list(const std::string& text) {
     if (depth_ != 2 || !field_) return scalar(Record::Kind::number, text, true);
     if (!field_->text.empty()) field_->text.push_back(' ');
     field_->text += text;

@@ -28,7 +28,7 @@ struct FieldChoice {
 
 /// One record: the chosen fields, in the order of the choices.
 struct Record {
-  /// Text, a number or a truth value as written, or a list of integers, as text separated by blanks.
+  /// Text, a number or a truth value as written, or a list of numbers, as text separated by blanks.
   /// CSV and TSV have text only.
   enum class Kind : uint8_t { text, number, truth, list };
   struct Field {

@@ -89,6 +89,15 @@ std::byte* append_counted(std::byte* out, std::span<const int32_t> values) {
   return append(append(out, {&count, 1}), values);
 }
 
+// Numbers and labels as i32: the bits of numbers. Undefined for classes.
+Tensor bits_of(const Tensor& targets) {
+  if (targets.dtype() == DType::i32) return {};
+  if (targets.dtype() == DType::u8) return targets.to(DType::i32);
+  Tensor out = Tensor::empty(targets.shape(), DType::i32);
+  std::memcpy(out.data<int32_t>(), targets.data<float>(), 4 * static_cast<size_t>(out.numel()));
+  return out;
+}
+
 // Per example: the number of tokens, the tokens, the number of targets, the targets. Padding is
 // omitted, because it depends on the batch.
 std::vector<std::byte> examples_as_bytes(const Batch& batch) {
@@ -97,15 +106,37 @@ std::vector<std::byte> examples_as_bytes(const Batch& batch) {
   std::vector<std::byte> bytes(static_cast<size_t>(
       4 * (dense.tokens.numel() + dense.targets.numel() + 2 * dense.tokens.size(0))));
   std::byte* end = bytes.data();
+  const Tensor others = bits_of(dense.targets);
+  const size_t width = others ? static_cast<size_t>(others.size(1)) : 0;
+  const int32_t* other = others ? others.data<int32_t>() : nullptr;
   for (const ExampleView& example : examples_of(dense)) {
     end = append_counted(end, example.tokens);
-    end = append_counted(end, example.targets);
+    end = append_counted(end, others ? std::span(other, width) : example.targets);
+    other += width;
   }
   bytes.resize(static_cast<size_t>(end - bytes.data()));
   return bytes;
 }
 
 }  // namespace
+
+const char* name_of(TargetKind kind) {
+  return kind == TargetKind::classes   ? "classes"
+         : kind == TargetKind::numbers ? "numbers"
+                                       : "labels";
+}
+
+TargetKind target_kind(const std::string& name) {
+  for (const TargetKind kind : {TargetKind::classes, TargetKind::numbers, TargetKind::labels})
+    if (name == name_of(kind)) return kind;
+  throw ConfigError("targets \"" + name + "\": expected classes, numbers or labels");
+}
+
+std::string TaskInfo::describe_targets() const {
+  if (targets == TargetKind::classes)
+    return concat_message("one class below ", classes, per_token ? " per token" : " per sequence");
+  return concat_message(classes, " ", name_of(targets), " per sequence");
+}
 
 std::string TaskInfo::label_of(int32_t target) const {
   const bool is_named = target >= 0 && static_cast<size_t>(target) < labels.size();
@@ -119,19 +150,22 @@ Batch Batch::examples(int64_t begin, int64_t end) const {
 
 std::vector<ExampleView> examples_of(const Batch& batch) {
   const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
-  const bool per_token = batch.targets.rank() == 2;
+  const bool per_token = batch.per_token(), classes = batch.targets.dtype() == DType::i32;
   std::vector<ExampleView> out;
   for (int64_t b = 0; b < B; ++b) {
     const auto length = static_cast<size_t>(batch.lengths ? batch.lengths.data<int32_t>()[b] : N);
-    const int32_t* const targets = batch.targets.data<int32_t>();
+    const int32_t* const targets = classes ? batch.targets.data<int32_t>() : nullptr;
     out.push_back({{batch.tokens.data<int32_t>() + b * N, length},
-                   per_token ? std::span(targets + b * N, length) : std::span(targets + b, 1)});
+                   per_token ? std::span(targets + b * N, length)
+                   : classes ? std::span(targets + b, 1)
+                             : std::span<const int32_t>()});
   }
   return out;
 }
 
 int64_t count_targets(const Tensor& targets) {
   if (is_dry()) return 0;
+  if (targets.dtype() != DType::i32) return targets.numel();
   const Tensor dense = targets.contiguous();
   const int32_t* const t = dense.data<int32_t>();
   return dense.numel() - std::count(t, t + dense.numel(), ignore_index);

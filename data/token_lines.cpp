@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -25,7 +26,9 @@ void describe(const TokenRows& rows, TaskInfo& info) {
   for (int64_t i = 0; i < rows.size(); ++i) {
     for (const int64_t token : rows.tokens(i))
       info.vocabulary = std::max(info.vocabulary, token + 1);
-    for (const int64_t target : rows.targets(i)) info.classes = std::max(info.classes, target + 1);
+    if (rows.kind() == TargetKind::classes)
+      for (const int64_t target : rows.targets(i))
+        info.classes = std::max(info.classes, target + 1);
     info.max_length = std::max(info.max_length, std::ssize(rows.tokens(i)));
   }
 }
@@ -52,6 +55,51 @@ void read_integers(const Record& record, size_t field, bool may_ignore, std::vec
     at = end;
   }
   record.require(!out.empty(), field, "expected at least one integer, got none");
+}
+
+/// The numbers of a field, or labels, 0 and 1.
+void read_numbers(const Record& record, size_t field, TargetKind kind, std::vector<float>& out) {
+  const std::string_view text = record.fields[field].text;
+  out.clear();
+  for (size_t at = 0; (at = text.find_first_not_of(' ', at)) != text.npos;) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    float value = 0;
+    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    record.require(
+        error == std::errc() && stop == word.data() + word.size() && std::isfinite(value), field,
+        "number ", out.size() + 1, ", '", word.substr(0, 20),
+        "', is not a finite number; leave out examples without a target");
+    record.require(kind != TargetKind::labels || value == 0 || value == 1, field, "number ",
+                   out.size() + 1, ", ", word.substr(0, 20),
+                   ", is not a label; with data.targets = \"labels\", expected 0 or 1");
+    out.push_back(value);
+    record.require(static_cast<int64_t>(out.size()) <= most_tokens, field, "more than ",
+                   most_tokens, " numbers");
+    at = end;
+  }
+  record.require(!out.empty(), field, "expected at least one number, got none");
+}
+
+/// Reads one file of numbers or labels; `width` is their number, 0 if it is not known.
+TokenRows read(const fs::path& path, TargetKind kind, int64_t& width) {
+  const RecordOptions options{.format = record_format(path),
+                              .header = true,
+                              .choices = {{.name = "tokens"}, {.name = "targets"}}};
+  TokenRows rows;
+  std::vector<int32_t> tokens;
+  std::vector<float> targets;
+  for_each_record(path, options, [&](const Record& record) {
+    read_integers(record, 0, false, tokens);
+    read_numbers(record, 1, kind, targets);
+    if (width == 0) width = std::ssize(targets);
+    record.require(std::ssize(targets) == width, 1, targets.size(), " targets; expected ", width,
+                   ", as the first record has");
+    if (rows.size() == 0) rows = TokenRows(kind, width);
+    rows.add(tokens, targets);
+  });
+  check<DataError>(rows.size() > 0, path.string(), ": expected at least one example, got none");
+  return rows;
 }
 
 /// Reads one file. `per_token` is what another file has determined, and is set by the first record.
@@ -87,11 +135,13 @@ bool has_token_lines(const fs::path& path) {
 }
 
 Task read_token_lines(const fs::path& path, const SplitFractions& fractions, uint64_t seed,
-                      const Splits& splits) {
+                      const Splits& splits, TargetKind kind) {
   Task task;
+  task.info.targets = kind;
   std::optional<bool> per_token;
   const auto load = [&](const fs::path& file) {
-    TokenRows rows = read(file, per_token);
+    TokenRows rows =
+        kind == TargetKind::classes ? read(file, per_token) : read(file, kind, task.info.classes);
     describe(rows, task.info);
     task.info.per_token = rows.per_token();
     return rows;

@@ -187,6 +187,8 @@ std::string Trainer::save_snapshot() {
   return concat_message("; to find the cause: longhand replay ", (folder_ / name).string());
 }
 
+bool Trainer::of_numbers() const { return task_.info.targets == data::TargetKind::numbers; }
+
 void Trainer::train_record(const Step::Result& last) {
   const auto& interval = state_.interval;
   Record record;
@@ -194,7 +196,10 @@ void Trainer::train_record(const Step::Result& last) {
   record.split = "train";
   // NaN if every step was skipped.
   record.loss = interval.loss / static_cast<double>(interval.steps);
-  record.accuracy = Metrics{.correct = interval.correct, .targets = interval.targets}.accuracy();
+  record.accuracy = Metrics{.correct = interval.correct,
+                            .targets = interval.targets,
+                            .numbers = of_numbers() ? interval.targets : 0}
+                        .accuracy();
   for (const auto& [name, value] : interval.terms)
     record.terms[name] = value / static_cast<double>(interval.steps);
   if (task_.info.bytes && task_.info.per_token)
@@ -239,7 +244,7 @@ bool Trainer::evaluate_now(bool& best) {
   best = std::isfinite(value) &&
          (!state_.best || (by_loss ? value < *state_.best : value > *state_.best));
   state_.evaluated_step = state_.step;
-  state_.last_accuracy = metrics.accuracy();
+  state_.last_accuracy = of_numbers() ? 0 : metrics.accuracy();
   ++state_.evaluations_since_best;
   if (best) {
     state_.best = value;

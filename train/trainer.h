@@ -25,10 +25,10 @@ std::string hash_of(const Parameters& parameters);
 
 /// One line of a metrics file.
 struct Record {
-  int64_t step = 0;   // optimizer steps done
-  std::string split;  // "train": mean over the steps since the previous record; or "validation"
-  double loss = 0;    // nats per target; train: what is minimised, without label smoothing
-  double accuracy = 0;
+  int64_t step = 0;     // optimizer steps done
+  std::string split;    // "train": mean over the steps since the previous record; or "validation"
+  double loss = 0;      // nats per target; train: what is minimised, without label smoothing
+  double accuracy = 0;  // NaN of numbers
   std::map<std::string, double> terms{};  // train: Loss::terms
   std::optional<double> bits_per_byte;    // for tasks on bytes
   std::optional<double> learning_rate;    // train: of the last step
@@ -148,6 +148,7 @@ class Trainer {
   /// False if it was stopped. `best`: whether the result is better than all previous ones.
   bool evaluate_now(bool& best);
   bool evaluation_due() const;
+  bool of_numbers() const;  // whether targets are numbers, which have no accuracy
   /// Writes the state to files of these names, in this order. At the end of the run, last.h5 must be
   /// written: an error is not only a warning.
   void save(const std::vector<std::string>& names, bool at_end = false);

@@ -105,10 +105,17 @@ void Surroundings::describe(OptionVisitor& v) {
 
 void TransformerConfig::describe_sizes(OptionVisitor& v) {
   v.integer("vocabulary", vocabulary, {1, largest_size}, "vocabulary size", "set by the data");
-  v.integer("classes", classes, {1, largest_size}, "number of target classes", "set by the data");
+  v.integer("classes", classes, {1, largest_size}, "number of target classes, numbers or labels",
+            "set by the data");
   v.boolean("per_token", per_token,
             "whether each token has its own target, instead of one target per sequence",
             "set by the data");
+  v.choice("targets", targets, {"classes", "numbers", "labels"},
+           "what the outputs are: logits of the classes, as many numbers (trained with the squared "
+           "error), or logits of as many labels (binary cross entropy)",
+           "set by the data");
+  v.require(targets == "classes" || !per_token, "targets",
+            "numbers and labels are of sequences: expected per_token = false");
   v.integer("max_length", max_length, {1, largest_size}, "maximum sequence length in tokens",
             "set by the data");
 }

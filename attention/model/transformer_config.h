@@ -50,6 +50,8 @@ struct TransformerConfig {
   int64_t vocabulary = 0;
   int64_t classes = 0;
   bool per_token = false;  // logits for every token instead of one per sequence
+  std::string targets =
+      "classes";  // what the outputs predict: one of the classes | numbers | labels
 
   // the [model] section
   int64_t max_length = 0;
@@ -119,7 +121,7 @@ struct TransformerConfig {
   /// current values of vocabulary, classes, per_token, max_length, causal and reconstruct, which a task sets,
   /// are their defaults.
   void describe(OptionVisitor& v);
-  /// The first part of describe(): vocabulary, classes, per_token and max_length.
+  /// The first part of describe(): vocabulary, classes, per_token, targets and max_length.
   void describe_sizes(OptionVisitor& v);
   /// Reads [model] and [attention] over the values of `task`. attention.type is the name of the
   /// variant, or a list with one name a layer. Options apply to each layer whose variant declares

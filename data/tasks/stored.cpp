@@ -24,16 +24,24 @@ void write_split(Hdf5Writer& file, const std::string& group, const Dataset& data
   const std::string tokens_path = group + "/tokens", targets_path = group + "/targets",
                     lengths_path = group + "/lengths";
   file.create_rows(tokens_path, narrowest(0, info.vocabulary - 1), {size, width});
-  file.create_rows(targets_path, narrowest(ignore_index, info.classes - 1),
-                   info.per_token ? Shape{size, width} : Shape{size});
+  const bool classes = info.targets == TargetKind::classes;
+  const bool labels = info.targets == TargetKind::labels;
+  const StoredType of_targets = classes  ? narrowest(ignore_index, info.classes - 1)
+                                : labels ? StoredType::u8
+                                         : StoredType::f32;
+  const auto shape_of_targets = [&](int64_t rows) {
+    return !classes ? Shape{rows, info.classes} : info.per_token ? Shape{rows, width} : Shape{rows};
+  };
+  file.create_rows(targets_path, of_targets, shape_of_targets(size));
   if (padded) file.create_rows(lengths_path, narrowest(1, width), {size});
 
   constexpr int64_t block = 16, round = 16 * block;
   for (int64_t first = 0; first < size; first += round) {
     const int64_t count = std::min(round, size - first);
     Tensor tokens = Tensor::zeros({count, width}, DType::i32);
-    Tensor targets =
-        Tensor::full(info.per_token ? Shape{count, width} : Shape{count}, ignore_index, DType::i32);
+    Tensor targets = classes
+                         ? Tensor::full(shape_of_targets(count), ignore_index, DType::i32)
+                         : Tensor::empty(shape_of_targets(count), labels ? DType::u8 : DType::f32);
     Tensor lengths = Tensor::full({count}, static_cast<double>(width), DType::i32);
     parallel_for(count, block, [&](int64_t begin, int64_t end) {
       const Batch batch = dataset.collate(indices_from(first + begin, first + end));

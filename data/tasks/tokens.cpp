@@ -2,13 +2,15 @@
 // the groups train, validation and test, each of
 //
 //   tokens   (S, N)         integers from 0
-//   targets  (S) or (S, N)  classes from 0, of sequences or of tokens; -100 is ignored
+//   targets  (S) or (S, N)  classes from 0, of sequences or of tokens; -100 is ignored;
+//            (S) or (S, K)  numbers, or labels 0 and 1, if data.targets says so
 //   lengths  (S)            optional: how many tokens of a row are real, 1 … N
 //
 // Attributes of the root, all optional, state what the numbers do not show: task (a name),
 // vocabulary, classes, causal, bytes, labels (the names of the classes, one a line). Rows are read on demand: the file may exceed memory.
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -72,8 +74,9 @@ void check_names_of_group(const Hdf5Reader& file, const std::string& group) {
 class StoredTokens final : public Dataset {
  public:
   // Checks shapes and lengths, but not yet tokens and targets.
-  StoredTokens(File file, const std::string& group)
+  StoredTokens(File file, const std::string& group, TargetKind kind)
       : file_(std::move(file)),
+        kind_(kind),
         group_(group),
         tokens_(group + "/tokens"),
         targets_(group + "/targets") {
@@ -88,10 +91,18 @@ class StoredTokens final : public Dataset {
                      "different lengths with 0 to N tokens, and add lengths (S)");
     size_ = tokens[0];
     width_ = tokens[1];
-    check<DataError>(targets == Shape{size_} || targets == tokens, where(targets_), "shape ",
-                     targets, " is neither ", Shape{size_}, " nor ", tokens,
-                     ", the shapes for tokens ", tokens);
-    per_token_ = targets.rank() == 2;
+    if (kind_ != TargetKind::classes) {
+      check<DataError>(
+          (targets.rank() == 1 || (targets.rank() == 2 && targets[1] >= 1)) && targets[0] == size_,
+          where(targets_), "shape ", targets, " is neither ", Shape{size_}, " nor (", size_,
+          ", K), the shapes of numbers and labels for tokens ", tokens);
+      columns_ = targets.rank() == 2 ? targets[1] : 1;
+    } else {
+      check<DataError>(targets == Shape{size_} || targets == tokens, where(targets_), "shape ",
+                       targets, " is neither ", Shape{size_}, " nor ", tokens,
+                       ", the shapes for tokens ", tokens);
+      per_token_ = targets.rank() == 2;
+    }
 
     const std::string lengths = group + "/lengths";
     if (!file_->has(lengths)) return;
@@ -107,6 +118,7 @@ class StoredTokens final : public Dataset {
   int64_t size() const override { return size_; }
   int64_t length(int64_t row) const override { return lengths_.empty() ? width_ : lengths_[row]; }
   bool per_token() const { return per_token_; }
+  int64_t columns() const { return columns_; }  // numbers or labels of an example
   int64_t max_length() const {
     return lengths_.empty() ? width_ : *std::max_element(lengths_.begin(), lengths_.end());
   }
@@ -124,21 +136,22 @@ class StoredTokens final : public Dataset {
     for (int64_t begin = 0; begin < size_; begin += step) {
       const int64_t end = std::min(begin + step, size_);
       Batch block{.tokens = file_->read_rows(tokens_, begin, end, DType::i32),
-                  .targets = file_->read_rows(targets_, begin, end, DType::i32),
+                  .targets = targets_of_rows(begin, end),
                   .lengths = {}};
       if (!lengths_.empty())
         block.lengths = Tensor::from(std::vector(lengths_.begin() + begin, lengths_.begin() + end),
                                      {end - begin});
       for (int64_t row = begin; row < end; ++row) {
         const int32_t* const tokens = block.tokens.data<int32_t>() + (row - begin) * width_;
-        const int32_t* const targets =
-            block.targets.data<int32_t>() + (row - begin) * (per_token_ ? width_ : 1);
         const int64_t n = length(row);
         for (int64_t i = 0; i < n; ++i) {
           if (tokens[i] < 0 || tokens[i] >= token_limit) [[unlikely]]
             out_of_range(tokens_, "token", row, i, tokens[i], token_limit, "vocabulary");
           largest.token = std::max<int64_t>(largest.token, tokens[i]);
         }
+        if (kind_ != TargetKind::classes) continue;
+        const int32_t* const targets =
+            block.targets.data<int32_t>() + (row - begin) * (per_token_ ? width_ : 1);
         for (int64_t i = 0; i < (per_token_ ? n : 1); ++i) {
           if ((targets[i] < 0 && targets[i] != ignore_index) || targets[i] >= target_limit)
               [[unlikely]]
@@ -148,8 +161,8 @@ class StoredTokens final : public Dataset {
       }
       hasher.add(block);
     }
-    check<DataError>(largest.target >= 0, where(targets_), "every target is ", ignore_index,
-                     ": there is nothing to learn or to measure");
+    check<DataError>(kind_ != TargetKind::classes || largest.target >= 0, where(targets_),
+                     "every target is ", ignore_index, ": there is nothing to learn or to measure");
     hash_ = hasher.hex();
     check_hash(hash_);
     return largest;
@@ -162,6 +175,9 @@ class StoredTokens final : public Dataset {
     for (const int64_t row : rows)
       check<DataError>(row >= 0 && row < size_, where(tokens_), "no row ", row, " of ", size_);
     Batch batch = blank_batch(*this, rows, per_token_);
+    if (kind_ != TargetKind::classes)
+      batch.targets =
+          Tensor::empty({count, columns_}, kind_ == TargetKind::labels ? DType::u8 : DType::f32);
     const int64_t longest = batch.tokens.size(1);
 
     // In file order, adjacent rows at once.
@@ -173,12 +189,14 @@ class StoredTokens final : public Dataset {
       while (i + run < count && rows[order[i + run]] == rows[order[i]] + run) ++run;
       const int64_t first = rows[order[i]];
       const Tensor tokens = file_->read_rows(tokens_, first, first + run, DType::i32);
-      const Tensor targets = file_->read_rows(targets_, first, first + run, DType::i32);
+      const Tensor targets = targets_of_rows(first, first + run);
       for (int64_t r = 0; r < run; ++r) {
         const int64_t b = order[i + r], n = length(first + r);
         std::copy_n(tokens.data<int32_t>() + r * width_, n,
                     batch.tokens.data<int32_t>() + b * longest);
-        if (per_token_)
+        if (kind_ != TargetKind::classes)
+          copy_into(batch.targets.slice(0, b, b + 1), targets.slice(0, r, r + 1));
+        else if (per_token_)
           std::copy_n(targets.data<int32_t>() + r * width_, n,
                       batch.targets.data<int32_t>() + b * longest);
         else
@@ -202,10 +220,28 @@ class StoredTokens final : public Dataset {
   }
 
   Shape shape_of(const std::string& dataset) const {
-    const DType dtype = type_of(dataset);
-    check<DataError>(!is_float(dtype), where(dataset), "expected integers, got floating-point ",
-                     "numbers; convert them, with NumPy by astype(\"int32\")");
+    const bool targets = dataset == targets_;
+    check<DataError>(!is_float(type_of(dataset)) || (targets && kind_ == TargetKind::numbers),
+                     where(dataset), "expected integers, got floating-point ",
+                     "numbers; convert them, with NumPy by astype(\"int32\")",
+                     targets ? ", or set data.targets = \"numbers\" if they are real numbers" : "");
     return file_->shape(dataset);
+  }
+
+  /// Targets of these rows as in a Batch. Numbers must be finite, labels 0 or 1.
+  Tensor targets_of_rows(int64_t begin, int64_t end) const {
+    if (kind_ == TargetKind::classes) return file_->read_rows(targets_, begin, end, DType::i32);
+    Tensor out =
+        file_->read_rows(targets_, begin, end, DType::f32).reshape({end - begin, columns_});
+    const float* const value = out.data<float>();
+    const bool labels = kind_ == TargetKind::labels;
+    for (int64_t i = 0; i < out.numel(); ++i)
+      check<DataError>(labels ? value[i] == 0 || value[i] == 1 : std::isfinite(value[i]),
+                       where(targets_), "row ", begin + i / columns_, ", column ", i % columns_,
+                       ": ", value[i],
+                       labels ? " is not a label; with data.targets = \"labels\", expected 0 or 1"
+                              : " is not a finite number; leave out examples without a target");
+    return labels ? out.to(DType::u8) : out;
   }
 
   DType type_of(const std::string& dataset) const {
@@ -242,9 +278,11 @@ class StoredTokens final : public Dataset {
   }
 
   File file_;
+  TargetKind kind_;
   std::string group_, tokens_, targets_;  // paths
   int64_t size_ = 0, width_ = 0;
   bool per_token_ = false;
+  int64_t columns_ = 0;
   std::vector<int32_t> lengths_;  // empty: every row is full
   std::string hash_;              // content_hash() once check_values() has read everything
 };
@@ -274,6 +312,7 @@ std::vector<std::string> labels_of(const Hdf5Reader& file) {
 struct TokensOptions {
   std::string path;
   bool causal = false;
+  TargetKind targets = TargetKind::classes;
   SplitFractions fractions;
 
   void describe(OptionVisitor& v) {
@@ -289,6 +328,12 @@ struct TokensOptions {
     v.boolean("causal", causal,
               "whether targets are future tokens, so that attention must be causal",
               "the file's attribute causal, else false");
+    v.choice("targets", targets,
+             {{"classes", TargetKind::classes},
+              {"numbers", TargetKind::numbers},
+              {"labels", TargetKind::labels}},
+             "what targets are: one class; real numbers, one or several for each sequence "
+             "(regression); or labels, 0 or 1, several for each sequence, of which any may be 1");
     v.when(has_token_lines(path) && !is_folder(path), "path of a CSV or JSON Lines file",
            [&] { fractions.describe(v); });
   }
@@ -312,7 +357,7 @@ std::optional<TaskInfo> info_of(const TokensOptions&) { return std::nullopt; }
 Task make_tokens(const TokensOptions& options, uint64_t seed, const Splits& splits) {
   const std::string& path = options.path;
   if (has_token_lines(path)) {
-    Task task = read_token_lines(path, options.fractions, seed, splits);
+    Task task = read_token_lines(path, options.fractions, seed, splits, options.targets);
     task.info.causal = options.causal;
     return task;
   }
@@ -330,6 +375,8 @@ Task make_tokens(const TokensOptions& options, uint64_t seed, const Splits& spli
   info.causal = options.causal;
   info.vocabulary = stated(*file, "vocabulary");
   info.classes = stated(*file, "classes");
+  info.targets = options.targets;
+  const bool classes = info.targets == TargetKind::classes;
 
   constexpr int64_t no_limit = int64_t{INT32_MAX} + 1;
   const int64_t token_limit = info.vocabulary ? info.vocabulary : no_limit;
@@ -337,16 +384,22 @@ Task make_tokens(const TokensOptions& options, uint64_t seed, const Splits& spli
   std::optional<bool> per_token;
   std::string first;  // the split that determined per_token
   const auto load = [&](const std::string& split) {
-    auto dataset = std::make_unique<StoredTokens>(file, split);
+    auto dataset = std::make_unique<StoredTokens>(file, split, info.targets);
     info.per_token = per_token.value_or(dataset->per_token());
     check<DataError>(dataset->per_token() == info.per_token, path, ": /", split,
                      "/targets: are of ", dataset->per_token() ? "tokens" : "sequences",
                      ", but those of ", first, " are not");
     per_token = info.per_token;
+    check<DataError>(classes || info.classes == 0 || info.classes == dataset->columns(), path,
+                     ": /", split, "/targets: ", dataset->columns(), " columns; expected ",
+                     info.classes,
+                     first.empty() ? ", as the attribute \"classes\" states"
+                                   : ", as /" + first + "/targets has");
+    if (!classes) info.classes = dataset->columns();
     if (first.empty()) first = split;
     const auto largest = dataset->check_values(token_limit, target_limit);
     info.vocabulary = std::max(info.vocabulary, 1 + largest.token);
-    info.classes = std::max(info.classes, 1 + largest.target);
+    if (classes) info.classes = std::max(info.classes, 1 + largest.target);
     info.max_length = std::max(info.max_length, dataset->max_length());
     return dataset;
   };

@@ -110,3 +110,62 @@ TEST_CASE("tokens: errors in CSV and JSON Lines name line and column") {
   CHECK_THAT(error("a.jsonl", "{\"tokens\": [99999999999999999999], \"targets\": 0}\n"),
              Contains("a.jsonl:1:") && Contains("expected integers"));
 }
+
+TEST_CASE("tokens: numbers and labels in CSV and JSON Lines") {
+  const TemporaryDirectory folder;
+  std::string csv = "tokens,targets\n", json;
+  for (int i = 0; i < 10; ++i) {
+    const std::string token = std::to_string(i), half = std::to_string(i) + ".5";
+    csv += token + ",-" + half + " 1e2\n";
+    json += "{\"tokens\": [" + token + "], \"targets\": [-" + half + ", 100]}\n";
+  }
+  write_text(folder / "a.csv", csv);
+  write_text(folder / "a.jsonl", json);
+  const auto settings = [&](const char* name, const std::string& targets) {
+    return Settings{{"path", (folder / name).string()}, {"targets", targets}};
+  };
+  const Task task = make("tokens", settings("a.csv", "numbers"));
+  CHECK(task.info.classes == 2);
+  CHECK(task.info.targets == TargetKind::numbers);
+  CHECK_FALSE(task.info.per_token);
+  CHECK(task.info.describe_targets() == "2 numbers per sequence");
+  const Batch batch = task.train->collate(indices_from(0, task.train->size()));
+  CHECK(batch.targets.dtype() == DType::f32);
+  CHECK_FALSE(batch.per_token());
+  CHECK(count_targets(batch.targets) == 2 * task.train->size());
+  for (int64_t i = 0; i < task.train->size(); ++i) {
+    CHECK(batch.targets.at({i, 0}) == -batch.tokens.at({i, 0}) - 0.5);
+    CHECK(batch.targets.at({i, 1}) == 100);
+  }
+  CHECK(hashes("tokens", settings("a.csv", "numbers"), 0) ==
+        hashes("tokens", settings("a.jsonl", "numbers"), 0));
+
+  // The same tokens with other numbers are other data.
+  std::string other = csv;
+  for (size_t at = 0; (at = other.find("1e2", at)) != std::string::npos;)
+    other.replace(at, 3, "1e3");
+  write_text(folder / "b.csv", other);
+  CHECK(hashes("tokens", settings("a.csv", "numbers"), 0) !=
+        hashes("tokens", settings("b.csv", "numbers"), 0));
+
+  write_text(folder / "labels.csv", "tokens,targets\n1,0 1 1\n2,0 0 0\n3,1 0 0\n4,1 1 1\n");
+  const Task labels = make("tokens", settings("labels.csv", "labels"));
+  CHECK(labels.info.classes == 3);
+  CHECK(labels.train->collate(indices_from(0, 1)).targets.dtype() == DType::u8);
+
+  const auto error_of = [&](const std::string& text, const std::string& targets) {
+    write_text(folder / "wrong.csv", "tokens,targets\n1,0.5\n" + text);
+    return message_of<DataError>([&] { make("tokens", settings("wrong.csv", targets)); });
+  };
+  CHECK_THAT(error_of("1,nan\n", "numbers"),
+             Contains("wrong.csv:3:3: number 1, 'nan', is not a finite number; leave out examples "
+                      "without a target"));
+  CHECK_THAT(error_of("1,inf\n", "numbers"), Contains("is not a finite number"));
+  CHECK_THAT(error_of("1,a\n", "numbers"), Contains("is not a finite number"));
+  CHECK_THAT(error_of("1,\n", "numbers"), Contains("expected at least one number"));
+  CHECK_THAT(error_of("1,1 2\n", "numbers"),
+             Contains("wrong.csv:3:3: 2 targets; expected 1, as the first record has"));
+  CHECK_THAT(error_of("", "labels"), Contains("number 1, 0.5, is not a label; with data.targets = "
+                                              "\"labels\", expected 0 or 1"));
+  CHECK_THAT(error_of("", "classes"), Contains("number 1, '0.5', is not an integer"));
+}

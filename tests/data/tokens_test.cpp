@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <functional>
+#include <limits>
 #include <map>
 
 #include "longhand/core/error.h"
@@ -489,4 +490,47 @@ TEST_CASE("an error of writing a task names the file") {
   const TemporaryDirectory dir;
   CHECK_THAT(message_of<DataError>([&] { write_task(made(true, true), dir / "no/made.h5", 1); }),
              Contains("no/made.h5: cannot create the file: No such file"));
+}
+
+TEST_CASE("tokens: numbers and labels in HDF5") {
+  const TemporaryDirectory dir;
+  const auto with = [&](const Tensor& targets, const std::string& kind,
+                        const Attributes& attributes = {}) {
+    auto file = sequences();
+    for (const std::string split : {"train", "validation", "test"})
+      file[split + "/targets"] = targets;
+    write(dir / "my.h5", file, attributes);
+    return load(dir / "my.h5", [&](Options& options) { options.set("targets", kind); });
+  };
+  const Tensor two = Tensor::from(std::vector<double>{0.5, 1, -2, 3, 1e-3, 0}, {3, 2});
+  const Task task = with(two, "numbers");
+  CHECK(task.info.classes == 2);
+  CHECK(task.info.targets == TargetKind::numbers);
+  CHECK(identical(collate(*task.train, {2, 0}).targets,
+                  Tensor::from(std::vector<float>{1e-3F, 0, 0.5F, 1}, {2, 2})));
+  write_task(task, dir / "again.h5", 0);
+  const Task again = load(dir / "again.h5",
+                          [](Options& options) { options.set("targets", std::string("numbers")); });
+  CHECK(again.train->fingerprint() == task.train->fingerprint());
+  // One number, also as an integer.
+  CHECK(with(Tensor::from(Ints{7, -8, 9}, {3}), "numbers").info.classes == 1);
+  const Task labels = with(Tensor::from(Ints{0, 1, 1, 0, 0, 0, 1, 1, 1}, {3, 3}), "labels");
+  CHECK(labels.info.classes == 3);
+  CHECK_FALSE(labels.info.per_token);
+  CHECK(collate(*labels.test, {0}).targets.dtype() == DType::u8);
+
+  const auto refusal = [&](const Tensor& targets, const std::string& kind,
+                           const Attributes& attributes = {}) {
+    return message_of<DataError>([&] { with(targets, kind, attributes); });
+  };
+  CHECK_THAT(refusal(two, "classes"), Contains("set data.targets = \"numbers\""));
+  CHECK_THAT(refusal(two, "labels"), Contains("expected integers"));
+  CHECK_THAT(refusal(Tensor::from(Ints{0, 1, 2}, {3}), "labels"),
+             Contains("/train/targets: row 2, column 0: 2 is not a label"));
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  CHECK_THAT(refusal(Tensor::from(std::vector<float>{0, nan, 2}, {3}), "numbers"),
+             Contains("/train/targets: row 1, column 0: nan is not a finite number; leave out"));
+  CHECK_THAT(refusal(Tensor::zeros({2, 2}), "numbers"), Contains("is neither [3] nor (3, K)"));
+  CHECK_THAT(refusal(two, "numbers", {{"classes", int64_t{3}}}),
+             Contains("2 columns; expected 3, as the attribute \"classes\" states"));
 }

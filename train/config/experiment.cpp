@@ -39,6 +39,8 @@ data::TaskInfo any_task(const Config& config) {
                      .classes = 1,
                      .max_length = model.max_length > 0 ? model.max_length : int64_t{1} << 24};
   any.per_token = model.per_token;
+  any.targets = data::target_kind(model.targets);
+  if (any.targets != data::TargetKind::classes) any.classes = std::max<int64_t>(1, model.classes);
   // For tied embeddings, if one of them is not given: it is equal to the other.
   if (model.vocabulary > 0 && model.classes == 0) any.classes = model.vocabulary;
   if (model.classes > 0 && model.vocabulary == 0) any.vocabulary = model.classes;
@@ -76,6 +78,7 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
   defaults.vocabulary = needs.vocabulary;
   defaults.classes = needs.classes;
   defaults.per_token = needs.per_token;
+  defaults.targets = name_of(needs.targets);
   defaults.max_length = needs.max_length;
   defaults.causal = needs.causal;
   defaults.reconstruct = needs.from_last;
@@ -90,6 +93,10 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
   model.require(
       !task || read.per_token == needs.per_token, "per_token",
       concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
+  model.require(!task || read.targets == name_of(needs.targets), "targets",
+                concat_message("the data has ", name_of(needs.targets), " (data.targets)"));
+  model.require(!task || read.targets == "classes" || read.classes == needs.classes, "classes",
+                concat_message("the data has ", needs.describe_targets()));
   model.require(read.causal || !needs.causal, "causal",
                 "this task requires a causal model, because its targets are later tokens");
   model.require(read.reconstruct || !needs.from_last, "reconstruct",
@@ -125,6 +132,18 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
       "shard_optimizer",
       "muon orthogonalises whole matrices: expected false with optimizer.type = "
       "\"muon\"");
+  const TrainerOptions& options = plan.train.trainer;
+  const auto only_classes = [&](bool ok, const char* key, const char* expected) {
+    config.train().require(plan.model.targets == "classes" || ok, key,
+                           concat_message("the targets are ", plan.model.targets, ": ", expected));
+  };
+  const bool has_accuracy = plan.model.targets != "numbers";
+  only_classes(has_accuracy || options.best_metric == "loss", "best_metric", "expected \"loss\"");
+  only_classes(has_accuracy || options.target_accuracy == 0, "target_accuracy",
+               "numbers have no accuracy; expected 0");
+  only_classes(options.label_smoothing == 0, "label_smoothing", "expected 0");
+  only_classes(plan.train.distill.from.empty(), "distill_from",
+               "teachers predict probabilities of classes; expected none");
   plan.data = data::task_memory(config.data(), seed_of_data, max_length_of(config));
   return plan;
 }
@@ -152,8 +171,8 @@ std::string effective_config(const Config& config, const data::TaskInfo* task,
   EffectiveSections values = read_plan(config, task ? *task : any_task(config)).effective;
   if (ignored) *ignored = config.ignored(values);
   if (!task) {
-    const std::set<std::string> from_data = {"vocabulary", "classes", "per_token",
-                                             "max_length", "causal",  "reconstruct"};
+    const std::set<std::string> from_data = {"vocabulary", "classes",     "per_token", "max_length",
+                                             "causal",     "reconstruct", "targets"};
     std::erase_if(values["model"], [&](const auto& option) {
       return !option.second.given && from_data.contains(option.first);
     });
@@ -185,7 +204,7 @@ data::Task read_task(const Config& config, const data::Splits& splits) {
 LogitsFn logits_of(attention::Transformer& model) {
   return [&model](const data::Batch& batch, const nn::Pass& pass) {
     // If most targets are ignored, as in recall and copying, most rows of the head are skipped too.
-    if (batch.targets.rank() == 2) {
+    if (batch.per_token()) {
       const Tensor rows = counted_places(batch.targets);
       if (rows.numel() > 0 && 2 * rows.numel() <= batch.targets.numel())
         return Prediction{model.forward(batch.tokens, batch.lengths, pass, rows),

@@ -40,6 +40,9 @@ class Shapes : public data::Dataset {
     data::Batch out{Tensor::empty(tokens, DType::i32),
                     Tensor::empty(request_.model.per_token ? tokens : sequences, DType::i32),
                     {}};
+    if (request_.model.targets != "classes")
+      out.targets = Tensor::empty({B, request_.model.classes},
+                                  request_.model.targets == "labels" ? DType::u8 : DType::f32);
     if (!request_.padded || N == 1) return out;
     std::vector<int32_t> lengths(static_cast<size_t>(B), static_cast<int32_t>(N));
     lengths[0] = static_cast<int32_t>(N - 1);
@@ -55,7 +58,7 @@ class Shapes : public data::Dataset {
 /// As logits_of(): of the targets that count.
 LogitsFn shapes_of_logits(attention::Transformer& model, double counted) {
   return [&model, counted](const data::Batch& batch, const nn::Pass& pass) {
-    if (batch.targets.rank() != 2 || counted > 0.5)
+    if (!batch.per_token() || counted > 0.5)
       return Prediction{model.forward(batch.tokens, batch.lengths, pass), batch.targets};
     const auto count = static_cast<int64_t>(counted * number(batch.targets.numel()));
     const Tensor rows = Tensor::empty({std::max<int64_t>(1, count)}, DType::i32);
@@ -239,7 +242,7 @@ void look_at(const data::Dataset& dataset, MemoryRequest& request) {
   if (indices.empty()) return;
   const data::Batch batch = dataset.collate(indices);
   request.padded = batch.lengths.defined();
-  if (batch.targets.rank() != 2) return;
+  if (!batch.per_token()) return;
   request.counted = number(data::count_targets(batch.targets)) /
                     number(std::max<int64_t>(1, batch.targets.numel()));
 }

@@ -179,6 +179,7 @@ Config model_config(const Config& config, const attention::TransformerConfig& mo
   set("vocabulary", model.vocabulary);
   set("classes", model.classes);
   set("per_token", model.per_token);
+  set("targets", model.targets);
   set("causal", model.causal);
   out.assign("model", "max_length", length, "--length");
   return out;

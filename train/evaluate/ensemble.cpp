@@ -86,6 +86,10 @@ std::vector<Member> members_of(const SavedModel& run, const data::Task& task,
 void check_outputs(const SavedModel& first, const Member& a, const SavedModel& run,
                    const Member& b) {
   const attention::TransformerConfig &x = a.model->config(), &y = b.model->config();
+  check<ConfigError>(x.targets == "classes" && y.targets == "classes", run.file,
+                     ": members of an ensemble predict classes, but these targets are ",
+                     x.targets == "classes" ? y.targets : x.targets,
+                     "; evaluate one run at a time");
   check<ConfigError>(x.classes == y.classes && x.per_token == y.per_token, run.file, ": ",
                      y.classes, " classes of ", y.per_token ? "tokens" : "sequences", ", but ",
                      x.classes, " of ", x.per_token ? "tokens" : "sequences", " in ", first.file,

@@ -31,6 +31,12 @@ std::vector<int64_t> first_rows(const data::Dataset& dataset, const EvaluationOp
   for_each_segment(dataset, quiet, [&](const data::Segment&, const EvaluationOptions& own) {
     return for_each_batch(
         dataset, own, [&](const data::Batch& batch, std::span<const int64_t> examples) {
+          if (batch.targets.dtype() != DType::i32) {
+            for (const int64_t example : examples) ++rows[static_cast<size_t>(example) + 1];
+            count += std::ssize(examples);
+            if (on_count) on_count(count);
+            return;
+          }
           const Tensor places = counted_places(batch.targets);
           const int64_t width = batch.targets.numel() / std::ssize(examples);
           for (const int32_t place : places.to_vector<int32_t>())
@@ -43,18 +49,43 @@ std::vector<int64_t> first_rows(const data::Dataset& dataset, const EvaluationOp
   return rows;
 }
 
+/// put() of numbers and labels: a row for each example.
+void put_values(const Prediction& prediction, const data::Batch& batch,
+                std::span<const int64_t> examples, std::vector<int64_t>& next, Predictions& out) {
+  const bool labels = batch.targets.dtype() == DType::u8;
+  const Variable& logits = prediction.logits;
+  const Tensor values =
+      (labels && !out.logits ? sigmoid(logits).value() : logits.value()).to(DType::f32);
+  if (!out.values) {
+    out.values = Tensor::empty({out.size(), values.size(1)});
+    out.targets = Tensor::empty(out.values.shape(), batch.targets.dtype());
+  }
+  for (int64_t i = 0; i < std::ssize(examples); ++i) {
+    const int64_t example = examples[static_cast<size_t>(i)];
+    const int64_t row = next[static_cast<size_t>(example)]++;
+    check<Error>(row < out.size(), "predict: the data have changed since targets were counted");
+    out.example[static_cast<size_t>(row)] = example;
+    copy_into(out.values.slice(0, row, row + 1), values.slice(0, i, i + 1));
+    copy_into(out.targets.slice(0, row, row + 1), batch.targets.slice(0, i, i + 1));
+  }
+}
+
 /// Writes the prediction of a batch to the next rows of its examples, which have these numbers.
 void put(const Prediction& prediction, const data::Batch& batch, std::span<const int64_t> examples,
          std::vector<int64_t>& next, Predictions& out) {
+  if (batch.targets.dtype() != DType::i32)
+    return put_values(prediction, batch, examples, next, out);
   const Variable& logits = prediction.logits;
   const Tensor values =
       (out.logits ? logits.value() : softmax(logits).value()).to(DType::f32).contiguous();
   const Tensor scores = logits.value().to(DType::f32).contiguous();
   const int64_t C = values.size(-1);
-  const bool per_token = batch.targets.rank() == 2;
+  const bool per_token = batch.per_token();
   if (!out.values) {
     out.values = Tensor::empty({out.size(), C});
-    if (per_token) out.position.resize(out.target.size());
+    out.target.resize(out.example.size());
+    out.predicted.resize(out.example.size());
+    if (per_token) out.position.resize(out.example.size());
   }
   // The prediction may omit targets that do not count.
   const Tensor places = counted_places(batch.targets), given = counted_places(prediction.targets);
@@ -109,6 +140,13 @@ Format format_of(const std::string& out) {
 
 }  // namespace
 
+Tensor Predictions::predicted_labels() const {
+  Tensor out = Tensor::empty(values.shape(), DType::u8);
+  for (int64_t i = 0; i < values.numel(); ++i)
+    out.data<uint8_t>()[i] = values.data<float>()[i] > (logits ? 0.0F : 0.5F);
+  return out;
+}
+
 std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& dataset, bool logits,
                                    const EvaluationOptions& options,
                                    const std::function<void(int64_t)>& on_count) {
@@ -119,8 +157,6 @@ std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& d
   Predictions out;
   out.logits = logits;
   out.example.resize(rows);
-  out.target.resize(rows);
-  out.predicted.resize(rows);
   const bool all =
       for_each_segment(dataset, options, [&](const data::Segment&, const EvaluationOptions& own) {
         Metrics part;  // the sums of evaluate_segments()
@@ -160,7 +196,20 @@ std::string to_json_lines(const Predictions& p, const data::Dataset* dataset) {
       const auto tokens = data::examples_of(batch)[0].tokens;
       put_integers("tokens", 0, std::ssize(tokens), tokens);
     }
-    if (p.position.empty()) {
+    if (p.targets) {
+      const bool labels = p.targets.dtype() == DType::u8;
+      const Tensor targets = p.targets.to(DType::f32),
+                   predicted = labels ? p.predicted_labels().to(DType::f32) : p.values;
+      for (const auto& [key, tensor] : {std::pair("target", targets), {"prediction", predicted}}) {
+        fmt::format_to(std::back_inserter(out), ", \"{}\": ", key);
+        put_list(out, begin * C, end * C,
+                 [&](int64_t i) { put_number(out, tensor.data<float>()[i]); });
+      }
+      if (labels) {
+        fmt::format_to(std::back_inserter(out), ", \"{}\": ", kind);
+        put_row(begin);
+      }
+    } else if (p.position.empty()) {
       fmt::format_to(std::back_inserter(out),
                      ", \"target\": {}, \"prediction\": {}, \"{}\": ", p.target[at],
                      p.predicted[at], kind);
@@ -182,8 +231,17 @@ TensorFile to_tensors(const Predictions& p) {
   const Shape rows = {p.size()};
   out.tensors["example"] = Tensor::from(p.example, rows);
   if (!p.position.empty()) out.tensors["position"] = Tensor::from(p.position, rows);
-  out.tensors["target"] = Tensor::from(p.target, rows);
-  out.tensors["prediction"] = Tensor::from(p.predicted, rows);
+  if (p.targets) {
+    out.tensors["target"] = p.targets;
+    if (p.targets.dtype() == DType::f32) {
+      out.tensors["prediction"] = p.values;
+      return out;
+    }
+    out.tensors["prediction"] = p.predicted_labels();
+  } else {
+    out.tensors["target"] = Tensor::from(p.target, rows);
+    out.tensors["prediction"] = Tensor::from(p.predicted, rows);
+  }
   if (p.values) out.tensors[p.logits ? "logits" : "probabilities"] = p.values;
   return out;
 }

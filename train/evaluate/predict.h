@@ -14,17 +14,22 @@
 
 namespace longhand::train {
 
-/// Predictions for all R targets that count, in the order of the examples and of the tokens in them.
+/// Predictions for all R targets that count, or for all R examples with numbers or labels, in the order of
+/// the examples and of the tokens in them.
 struct Predictions {
   std::vector<int64_t> example;    // (R), from 0, in the order of the dataset
   std::vector<int32_t> position;   // (R), from 0: the token; empty if targets are of sequences
   std::vector<int32_t> target;     // (R)
   std::vector<int32_t> predicted;  // (R) the class with the largest logit (the first on ties)
-  Tensor values;                   // (R, C) f32: probabilities or logits
+  Tensor values;                   // (R, C) f32: probabilities, logits or numbers
+  /// Numbers (R, C) f32 or labels (R, C) u8; then there are no `target` and `predicted`.
+  Tensor targets;
   bool logits = false;
   Metrics metrics;  // with the bits of evaluate()
 
-  int64_t size() const { return static_cast<int64_t>(target.size()); }
+  int64_t size() const { return static_cast<int64_t>(example.size()); }
+  /// Of labels (R, C) u8: whether the probability is above 1/2.
+  Tensor predicted_labels() const;
 };
 
 /// Predicts in the batches of evaluate_segments(), so that results do not depend on the number of
@@ -39,6 +44,7 @@ std::optional<Predictions> predict(const LogitsFn& model, const data::Dataset& d
 ///   {"example": 0, "target": 1, "prediction": 1, "probabilities": [0.2, 0.8]}
 /// or, if targets are of tokens, lists:
 ///   {"example": 0, "positions": [7], "targets": [1], "predictions": [1], "probabilities": [[0.2, 0.8]]}
+/// With numbers and labels, target and prediction are lists; numbers have no probabilities.
 /// Numbers are the shortest that give the same f32. With the dataset, "tokens" are those of the example.
 std::string to_json_lines(const Predictions& predictions, const data::Dataset* dataset = nullptr);
 

@@ -150,4 +150,34 @@ ScoreDifference difference(const ExampleScores& a, const ExampleScores& b) {
           paired_difference(differences(a.correct, b.correct), a.targets)};
 }
 
+double constant_loss(const data::Dataset& dataset, const EvaluationOptions& options) {
+  std::vector<double> means, squares;  // of each column: its mean, and the sum of squares around it
+  bool labels = false;
+  double n = 0;
+  for_each_segment(dataset, options, [&](const data::Segment&, const EvaluationOptions& own) {
+    return for_each_batch(dataset, own, [&](const data::Batch& batch, std::span<const int64_t>) {
+      if (batch.targets.dtype() == DType::i32) return;
+      labels = batch.targets.dtype() == DType::u8;
+      const Tensor targets = batch.targets.to(DType::f64).contiguous();
+      means.resize(static_cast<size_t>(targets.size(1)));
+      squares.resize(means.size());
+      const double* value = targets.data<double>();
+      for (int64_t b = 0; b < targets.size(0); ++b) {
+        ++n;
+        for (size_t k = 0; k < means.size(); ++k) {
+          const double before = *value - means[k];
+          means[k] += before / n;
+          squares[k] += before * (*value++ - means[k]);
+        }
+      }
+    });
+  });
+  double sum = 0;
+  for (size_t k = 0; k < means.size(); ++k) {
+    const auto entropy = [](double p) { return p > 0 ? -p * std::log(p) : 0; };
+    sum += labels ? entropy(means[k]) + entropy(1 - means[k]) : squares[k] / n;
+  }
+  return means.empty() ? 0 : sum / static_cast<double>(means.size());
+}
+
 }  // namespace longhand::train

@@ -67,4 +67,8 @@ struct ScoreDifference {
 /// Throws Error unless both have the same numbers of targets in each example.
 ScoreDifference difference(const ExampleScores& a, const ExampleScores& b);
 
+/// The loss of the best constant prediction of numbers or labels for the examples that `options` select: the
+/// mean of each number, or the share of examples that have each label. Without targets of these kinds: 0.
+double constant_loss(const data::Dataset& dataset, const EvaluationOptions& options);
+
 }  // namespace longhand::train

@@ -66,7 +66,9 @@ void read_unscored(const fs::path& cell, FileDigests recorded, CellState& state)
 }
 
 /// Another machine may round differently.
-bool agree(double a, double b) { return std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(a)); }
+bool agree(double a, double b) {
+  return (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(a));
+}
 
 }  // namespace
 

@@ -63,7 +63,7 @@ data::Batch part_of(const data::Batch& batch, const attention::SequencePart& par
   if (!part.cut()) return batch;
   data::Batch out = batch;
   out.tokens = columns(batch.tokens, part.begin, part.tokens(), 0).contiguous();
-  if (batch.targets.rank() == 2)
+  if (batch.per_token())
     out.targets =
         columns(batch.targets, part.begin, part.tokens(), data::ignore_index).contiguous();
   return out;
@@ -77,7 +77,7 @@ data::Batch RankGrid::tokens_of(const data::Batch& batch, nn::Pass& pass) const 
 
 // Every rank has the loss of whole sequences, and contributes its share.
 void RankGrid::keep_share(Loss& loss, const data::Batch& batch) const {
-  if (sequence().size() == 1 || batch.targets.rank() != 1) return;
+  if (sequence().size() == 1 || batch.per_token()) return;
   const double share = 1.0 / sequence().size();
   loss.value = loss.value * share;
   for (auto& [name, term] : loss.terms) term *= share;
@@ -87,7 +87,7 @@ void RankGrid::keep_share(Loss& loss, const data::Batch& batch) const {
 
 void RankGrid::keep_share(Metrics& metrics, const data::Batch& batch) const {
   if (sequence().rank() == 0) return;
-  if (batch.targets.rank() == 1) metrics = {};  // every rank has those of whole sequences
+  if (!batch.per_token()) metrics = {};  // every rank has those of whole sequences
   metrics.examples = metrics.tokens = 0;
 }
 
@@ -143,12 +143,12 @@ void RankGrid::add_others(std::vector<Metrics>& batches) const {
   ranks.sum(most);
   const int64_t turns = *most.data<int64_t>();
   Tensor losses = Tensor::zeros({turns}, DType::f64),
-         counts = Tensor::zeros({turns, 4}, DType::i64);
+         counts = Tensor::zeros({turns, 6}, DType::i64);
   for (int64_t i = 0; i < std::ssize(batches); ++i) {
     const Metrics& m = batches[static_cast<size_t>(i)];
     losses.data<double>()[i] = m.loss_sum;
-    std::ranges::copy(std::array{m.correct, m.targets, m.examples, m.tokens},
-                      counts.data<int64_t>() + 4 * i);
+    std::ranges::copy(std::array{m.correct, m.targets, m.examples, m.tokens, m.found, m.numbers},
+                      counts.data<int64_t>() + 6 * i);
   }
   sequence().sum(losses);
   sequence().sum(counts);
@@ -157,8 +157,8 @@ void RankGrid::add_others(std::vector<Metrics>& batches) const {
   for (int64_t turn = 0; turn < turns; ++turn)
     for (int64_t rank = 0; rank < ranks.size(); ++rank) {
       const int64_t i = rank * turns + turn;
-      const int64_t* const n = all_counts.data<int64_t>() + 4 * i;
-      batches.push_back({all_losses.data<double>()[i], n[0], n[1], n[2], n[3]});
+      const int64_t* const n = all_counts.data<int64_t>() + 6 * i;
+      batches.push_back({all_losses.data<double>()[i], n[0], n[1], n[2], n[3], n[4], n[5]});
     }
 }
 

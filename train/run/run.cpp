@@ -81,7 +81,8 @@ std::vector<std::string> changes(const Config& of_run, const Config& asked, int6
                             .classes = model.classes,
                             .per_token = model.per_token,
                             .causal = model.causal,
-                            .max_length = model.max_length};
+                            .max_length = model.max_length,
+                            .targets = data::target_kind(model.targets)};
   const auto values = [](const Config& config, const data::TaskInfo& info) {
     return Config::parse(effective_config(config, &info), "config").given();
   };

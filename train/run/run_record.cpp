@@ -34,7 +34,8 @@ void fields(Is<Record> auto& r, auto& f) {
   f.number("loss", r.loss);
   f.number("accuracy", r.accuracy);
   f.filled("terms", r.terms);
-  f.derived("perplexity", std::exp(r.cross_entropy()));
+  if (f.when(!std::isnan(r.accuracy)))  // otherwise the loss is of numbers
+    f.derived("perplexity", std::exp(r.cross_entropy()));
   f("bits_per_byte", r.bits_per_byte);
   f("learning_rate", r.learning_rate);
   f("gradient_norm", r.gradient_norm);

@@ -88,9 +88,10 @@ std::string event_of(const Record& r, double begin) {
     summary.message(1, scalar);
   };
   add("loss", r.loss);
-  add("accuracy", r.accuracy);
+  const bool numbers = std::isnan(r.accuracy);  // have a loss alone
+  if (!numbers) add("accuracy", r.accuracy);
   for (const auto& [name, value] : r.terms) add("terms/" + name, value);
-  add("perplexity", std::exp(r.cross_entropy()));
+  if (!numbers) add("perplexity", std::exp(r.cross_entropy()));
   add("bits_per_byte", r.bits_per_byte);
   add("learning_rate", r.learning_rate);
   add("gradient_norm", r.gradient_norm);

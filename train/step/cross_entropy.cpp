@@ -32,15 +32,26 @@ void measure_into(Loss& loss, const Prediction& prediction, const BatchSize& who
   loss.unsmoothed = of_data.loss_sum / *cross_entropy_options(whole, 0).normalizer;
 }
 
+Variable loss_of_targets(Variable logits, const Tensor& targets, const BatchSize& whole,
+                         double label_smoothing) {
+  const CrossEntropyOptions options = cross_entropy_options(whole, label_smoothing);
+  if (targets.dtype() ==
+      DType::i32)  // the logits are moved: their gradient may be written over them
+    return cross_entropy(std::exchange(logits, {}), targets, options);
+  const Variable y(targets.to(logits.dtype()));
+  const Variable each =
+      targets.dtype() == DType::u8 ? softplus(logits) - logits * y : square(logits - y);
+  return sum(each, {0, 1}) / *options.normalizer;
+}
+
 LossFn cross_entropy_loss(LogitsFn logits, double label_smoothing) {
   return [logits = std::move(logits), label_smoothing](
              const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
     Prediction prediction = predict(logits, part, pass);
     Loss out;
     measure_into(out, prediction, whole, label_smoothing);
-    // The logits are moved: their gradient may be written in place over them.
-    out.value = cross_entropy(std::exchange(prediction.logits, {}), prediction.targets,
-                              cross_entropy_options(whole, label_smoothing));
+    out.value = loss_of_targets(std::exchange(prediction.logits, {}), prediction.targets, whole,
+                                label_smoothing);
     return out;
   };
 }

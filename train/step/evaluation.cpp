@@ -9,18 +9,22 @@
 namespace longhand::train {
 namespace {
 
-/// Predictions (..., C) as one of all their targets (R).
+/// Predictions (..., C) as one of all their targets (R), or numbers and labels (R, C).
 Prediction joined(const std::vector<Prediction>& parts) {
-  int64_t rows = 0;
-  for (const Prediction& part : parts) rows += part.targets.numel();
   const Tensor& first = parts[0].logits.value();
-  const Tensor logits = Tensor::empty({rows, first.size(-1)}, first.dtype());
-  const Tensor targets = Tensor::empty({rows}, DType::i32);
+  const int64_t C = first.size(-1);
+  const auto rows_of = [C](const Prediction& part) { return part.logits.value().numel() / C; };
+  int64_t rows = 0;
+  for (const Prediction& part : parts) rows += rows_of(part);
+  const DType dtype = parts[0].targets.dtype();
+  const auto shape = [&](int64_t n) { return dtype == DType::i32 ? Shape{n} : Shape{n, C}; };
+  const Tensor logits = Tensor::empty({rows, C}, first.dtype());
+  const Tensor targets = Tensor::empty(shape(rows), dtype);
   int64_t begin = 0;
   for (const Prediction& part : parts) {
-    const int64_t n = part.targets.numel();
-    copy_into(logits.slice(0, begin, begin + n), part.logits.value().reshape({n, first.size(-1)}));
-    copy_into(targets.slice(0, begin, begin + n), part.targets.reshape({n}));
+    const int64_t n = rows_of(part);
+    copy_into(logits.slice(0, begin, begin + n), part.logits.value().reshape({n, C}));
+    copy_into(targets.slice(0, begin, begin + n), part.targets.reshape(shape(n)));
     begin += n;
   }
   return {Variable(logits), targets};

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numbers>
+#include <numeric>
+#include <type_traits>
 
 #include "longhand/core/dry_run.h"
 #include "longhand/core/kernels/elementwise.h"
@@ -40,9 +43,54 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
   return m;
 }
 
+/// The score of one number or label of which the model says x.
+template <class T>
+TargetScore score_of(T x, float target) {
+  const double difference = static_cast<double>(x) - static_cast<double>(target);
+  return {difference * difference, false};
+}
+template <class T>
+TargetScore score_of(T x_, uint8_t target) {
+  // log(1 + e^x) - target x, without overflow.
+  const double x = static_cast<double>(x_);
+  return {std::max(x, 0.0) - (target ? x : 0.0) + std::log1p(std::exp(-std::abs(x))),
+          (x > 0) == (target != 0) && !std::isnan(x)};
+}
+
+/// As measure_all(), of numbers (f32) or labels (u8).
+template <class Target>
+Metrics measure_values(const Tensor& logits, const Tensor& targets,
+                       std::vector<TargetScore>* each) {
+  check<ShapeError>(logits.shape() == targets.shape(),
+                    "metrics: expected one prediction for each number or label, got ",
+                    logits.shape(), " for targets ", targets.shape());
+  if (is_dry()) return {};
+  const Tensor dense_logits = logits.contiguous(), dense_targets = targets.contiguous();
+  const Target* const t = dense_targets.data<Target>();
+  if (each) each->resize(static_cast<size_t>(targets.numel()));
+  return dispatch_float(logits.dtype(), [&]<class T>() {
+    const T* const x = dense_logits.data<T>();
+    return parallel_sum<Metrics>(
+        targets.numel(), kernels::elements_per_task, [&](int64_t begin, int64_t end) {
+          constexpr bool labels = std::is_same_v<Target, uint8_t>;
+          Metrics m{.targets = end - begin, .numbers = labels ? 0 : end - begin};
+          for (int64_t i = begin; i < end; ++i) {
+            const TargetScore score = score_of(x[i], t[i]);
+            m.loss_sum += score.loss;
+            m.correct += score.correct;
+            m.found += labels && score.correct && t[i] != 0;
+            if (each) (*each)[static_cast<size_t>(i)] = score;
+          }
+          return m;
+        });
+  });
+}
+
 template <bool with_loss>
 Metrics measure_all(const Tensor& logits, const Tensor& targets,
                     std::vector<TargetScore>* each = nullptr) {
+  if (targets.dtype() == DType::f32) return measure_values<float>(logits, targets, each);
+  if (targets.dtype() == DType::u8) return measure_values<uint8_t>(logits, targets, each);
   check<ShapeError>(logits.rank() >= 1 && logits.shape().without_axis(-1) == targets.shape(),
                     "metrics: expected logits (…, C) for targets (…), got logits ", logits.shape(),
                     " for targets ", targets.shape());
@@ -75,6 +123,11 @@ Metrics measure_all(const Tensor& logits, const Tensor& targets,
 }  // namespace
 
 Tensor counted_places(const Tensor& targets) {
+  if (targets.dtype() != DType::i32) {
+    Tensor all = Tensor::empty({targets.numel()}, DType::i32);
+    std::iota(all.data<int32_t>(), all.data<int32_t>() + all.numel(), 0);
+    return all;
+  }
   const Tensor dense = targets.contiguous();
   const int32_t* const t = dense.data<int32_t>();
   std::vector<int32_t> places;
@@ -94,11 +147,17 @@ Tensor targets_at(const Tensor& targets, const Tensor& places) {
 double Metrics::loss() const { return targets ? loss_sum / static_cast<double>(targets) : 0; }
 
 double Metrics::accuracy() const {
+  if (numbers > 0) return std::numeric_limits<double>::quiet_NaN();
   return targets ? static_cast<double>(correct) / static_cast<double>(targets) : 0;
 }
 
 double Metrics::perplexity() const { return std::exp(loss()); }
 double Metrics::bits_per_byte() const { return loss() / std::numbers::ln2; }
+double Metrics::rmse() const { return std::sqrt(loss()); }
+double Metrics::f1() const {
+  const int64_t all = 2 * found + targets - correct;
+  return all ? 2 * static_cast<double>(found) / static_cast<double>(all) : 0;
+}
 
 Metrics& Metrics::operator+=(const Metrics& other) {
   loss_sum += other.loss_sum;
@@ -106,6 +165,8 @@ Metrics& Metrics::operator+=(const Metrics& other) {
   targets += other.targets;
   examples += other.examples;
   tokens += other.tokens;
+  found += other.found;
+  numbers += other.numbers;
   return *this;
 }
 

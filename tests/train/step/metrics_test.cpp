@@ -5,6 +5,8 @@
 #include <cmath>
 #include <limits>
 
+#include "longhand/autograd/gradcheck.h"
+#include "longhand/train/step/cross_entropy.h"
 #include "tests/core/random_view.h"
 #include "tests/support/catch.h"
 #include "tests/train/toy.h"
@@ -271,6 +273,63 @@ TEST_CASE("evaluation reports its progress") {
             }});
   CHECK(batches == std::vector<int64_t>{0, 1, 2, 3});
   CHECK(examples == std::vector<int64_t>{0, 5, 10, 12});
+}
+
+TEST_CASE("the loss of numbers is the squared error, of labels the binary cross entropy") {
+  const DType dtype = GENERATE(DType::f32, DType::f64);
+  const double tolerance = dtype == DType::f64 ? 1e-13 : 1e-5;
+  Tensor logits = Tensor::empty({7, 3}, dtype), numbers = Tensor::empty({7, 3});
+  fill_normal(logits, Generator(1), 0, 3);
+  fill_normal(numbers, Generator(2), 1, 2);
+  Tensor labels = Tensor::empty({7, 3}, DType::u8);
+  for (int i = 0; i < 21; ++i) labels.data<uint8_t>()[i] = Generator(3).bits(i) % 3 == 0;
+  const auto x = logits.to_vector<double>(), y = numbers.to_vector<double>(),
+             l = labels.to_vector<double>();
+  double squares = 0, entropy = 0, right = 0, tp = 0, wrong = 0;
+  for (size_t i = 0; i < 21; ++i) {
+    squares += (x[i] - y[i]) * (x[i] - y[i]) / 21;
+    const double p = 1 / (1 + std::exp(-x[i]));
+    entropy -= (l[i] * std::log(p) + (1 - l[i]) * std::log(1 - p)) / 21;
+    (p > 0.5) == (l[i] == 1) ? ++right : ++wrong;
+    tp += p > 0.5 && l[i] == 1;
+  }
+  const Metrics of_numbers = measure(logits, numbers), of_labels = measure(logits, labels);
+  CHECK(std::abs(of_numbers.loss() - squares) <= tolerance * squares);
+  CHECK(std::abs(of_numbers.rmse() - std::sqrt(squares)) <= tolerance * squares);
+  CHECK(std::isnan(of_numbers.accuracy()));
+  CHECK(of_numbers.targets == 21);
+  CHECK(std::abs(of_labels.loss() - entropy) <= tolerance);
+  CHECK(of_labels.accuracy() == right / 21);
+  CHECK(of_labels.f1() == 2 * tp / (2 * tp + wrong));
+  // What is trained is the same, also in two parts, and has the right gradients.
+  for (const Tensor& targets : {numbers, labels}) {
+    const BatchSize whole{.sequences = 7, .targets = 21};
+    const double want = measure(logits, targets).loss();
+    CHECK(std::abs(loss_of_targets(Variable(logits), targets, whole, 0).value().item() - want) <=
+          tolerance * want);
+    double sum = 0;
+    for (const auto& [begin, end] : {std::pair{0, 3}, {3, 7}})
+      sum += loss_of_targets(Variable(logits.slice(0, begin, end)), targets.slice(0, begin, end),
+                             whole, 0)
+                 .value()
+                 .item();
+    CHECK(std::abs(sum - want) <= tolerance * want);
+    if (dtype == DType::f64) {
+      const auto report = gradcheck(
+          [&](const Variables& in) { return loss_of_targets(in[0], targets, whole, 0); }, {logits});
+      INFO(report);
+      CHECK(report.ok);
+    }
+    CHECK_THROWS_WITH(measure(logits.slice(1, 0, 2), targets),
+                      Catch::Contains("one prediction for each number or label"));
+  }
+  // No overflow, and a NaN predicts nothing.
+  const Tensor far = Tensor::from(std::vector<float>{1000, -1000, std::nanf("")}, {1, 3}),
+               ones = Tensor::full({1, 3}, 1, DType::u8);
+  const Metrics m = measure(far.slice(1, 0, 2), ones.slice(1, 0, 2));
+  CHECK(m.loss() == 500);
+  CHECK(m.correct == 1);
+  CHECK(measure(far, ones).correct == 1);
 }
 
 }  // namespace longhand::train

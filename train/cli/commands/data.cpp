@@ -19,6 +19,7 @@ void fields(train::Is<TaskInfo> auto& t, auto& f) {
   f("bytes", t.bytes);
   f("max_length", t.max_length);
   f("labels", t.labels);
+  f("targets", std::string(name_of(t.targets)));
 }
 
 }  // namespace longhand::data
@@ -139,14 +140,20 @@ int show(const Arguments& arguments) {
   const data::Dataset& dataset = made.task.split(arguments.split);
   Answer out(arguments.json);
   out.add(info);
-  out.print("{}: {} examples of up to {} tokens below {}, with one class below {} per {}\n",
-            arguments.split, dataset.size(), info.max_length, info.vocabulary, info.classes,
-            info.per_token ? "token" : "sequence");
+  out.print("{}: {} examples of up to {} tokens below {}, with {}\n", arguments.split,
+            dataset.size(), info.max_length, info.vocabulary, info.describe_targets());
   Json examples;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const data::Batch batch = dataset.collate({{i}});
     const int64_t length = batch.lengths ? batch.lengths.data<int32_t>()[0] : batch.tokens.size(1);
-    const auto tokens = row(batch.tokens, 0, length), targets = row(batch.targets, 0, length);
+    const auto tokens = row(batch.tokens, 0, length);
+    if (info.targets != data::TargetKind::classes) {
+      const auto values = batch.targets.to(DType::f32).to_vector<float>();
+      examples.emplace_back(Json{{"tokens", tokens}, {"targets", values}});
+      out.print("\n{}\ntargets: {}\n", numbers_of(tokens), fmt::join(values, " "));
+      continue;
+    }
+    const auto targets = row(batch.targets, 0, length);
     Json& example = examples.emplace_back(Json{{"tokens", tokens}, {"targets", targets}});
     if (info.bytes || info.name == "listops") example["text"] = text_of_tokens(info, tokens);
     if (!info.labels.empty() && !info.per_token) example["label"] = info.label_of(targets[0]);

@@ -75,8 +75,9 @@ void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskI
             "  lengths     {shortest:,} to {longest:,} tokens, median {median:,}; {tokens:,} in "
             "all\n"
             "  vocabulary  {different_tokens:,} different tokens, the largest {largest_token:,}\n",
-            json)
-        .print("  {:<11} {}\n", info.per_token ? "targets" : "labels", text_of_classes(info, c));
+            json);
+    if (info.targets == data::TargetKind::classes)
+      out.print("  {:<11} {}\n", info.per_token ? "targets" : "labels", text_of_classes(info, c));
     if (c.ignored > 0) out.text("  ignored     {ignored:,} targets\n", json);
     if (c.repeated > 0)
       out.text("  repeated    {repeated:,} examples have the tokens of an earlier one\n", json);
@@ -141,8 +142,8 @@ int check_task(const Arguments& arguments) {
       .add("per_token", info.per_token)
       .add("causal", info.causal)
       .add("max_length", info.max_length)
-      .text("{path}: {task}, tokens below {vocabulary:,}, one class below {classes:,} per ")
-      .literal(info.per_token ? "token" : "sequence")
+      .text("{path}: {task}, tokens below {vocabulary:,}, ")
+      .literal(info.describe_targets())
       .literal(info.causal ? ", causal\n" : "\n");
   add_splits(out, splits, info);
   if (const std::string remark = remark_on_vocabulary(info, splits); !remark.empty())

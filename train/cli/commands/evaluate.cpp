@@ -3,6 +3,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/evaluate/ensemble.h"
+#include "longhand/train/evaluate/scores.h"
 #include "longhand/train/lab/drop_in.h"
 #include "longhand/train/run/run_record.h"
 
@@ -12,7 +13,7 @@ void fields(Is<Metrics> auto& m, auto& f) {
   f("examples", m.examples);
   f("targets", m.targets);
   f("loss", m.loss());
-  f("accuracy", m.accuracy());
+  f.number("accuracy", m.accuracy());
 }
 
 void fields(Is<SegmentMetrics> auto& s, auto& f) {
@@ -147,9 +148,20 @@ int evaluate_run(const Arguments& arguments) {
       .add("data_hash", arguments.json ? run.dataset->fingerprint() : "")
       .add("attention", run.model().config().attention_name())
       .add(metrics)
-      .add("perplexity", metrics.perplexity())
       .add("peak_memory_bytes", peak_resident_memory());
+  if (task.targets == data::TargetKind::classes) out.add("perplexity", metrics.perplexity());
   if (bytes) out.add("bits_per_byte", metrics.bits_per_byte());
+  const bool numbers = task.targets == data::TargetKind::numbers,
+             labels = task.targets == data::TargetKind::labels;
+  if (numbers || labels) {
+    const double constant = train::constant_loss(
+        *run.dataset, {.batch_size = experiment.options.eval_batch_size, .limit = arguments.limit});
+    out.add("constant_loss", constant);
+    if (numbers)
+      out.add("rmse", metrics.rmse()).add("r2", constant > 0 ? 1 - metrics.loss() / constant : 0.0);
+    else
+      out.add("f1", metrics.f1());
+  }
   if (!segments.empty()) out.add("segments", segments);
   out.add("initialised", run.fresh.initialised).add("unused", run.fresh.unused);
   out.text(
@@ -158,9 +170,12 @@ int evaluate_run(const Arguments& arguments) {
          "attention      {attention}\n")
       .each("initialised", "initialised    {}\n")
       .each("unused", "unused         {}\n")
-      .text(
-          "loss           {loss:.6f}\naccuracy       {accuracy:.6f}\n"
-          "perplexity     {perplexity:.4f}\n");
+      .text("loss           {loss:.6f}\n")
+      .text(numbers  ? "constant loss  {constant_loss:.6f}\nrmse           {rmse:.6f}\n"
+                       "R2             {r2:.6f}\n"
+            : labels ? "constant loss  {constant_loss:.6f}\naccuracy       {accuracy:.6f}\n"
+                       "F1 (micro)     {f1:.6f}\n"
+                     : "accuracy       {accuracy:.6f}\nperplexity     {perplexity:.4f}\n");
   if (bytes) out.text("bits per byte  {bits_per_byte:.6f}\n");
   out.each(
       "segments",

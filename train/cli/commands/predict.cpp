@@ -87,10 +87,13 @@ int predict(Arguments a) {
       .add("loss", metrics.loss())
       .add("accuracy", metrics.accuracy())
       .add("out", a.out);
+  const bool numbers = metrics.numbers > 0;
+  if (numbers) answer.add("rmse", metrics.rmse());
   if (!a.quiet)
-    answer.text(
-        "written   {out}: {targets:,} targets of {examples:,} examples, {classes} classes\n"
-        "loss      {loss:.6f}\naccuracy  {accuracy:.6f}\n");
+    answer.text("written   {out}: {targets:,} targets of {examples:,} examples, {classes} ")
+        .literal(run.model().config().targets)
+        .text("\nloss      {loss:.6f}\n")
+        .text(numbers ? "rmse      {rmse:.6f}\n" : "accuracy  {accuracy:.6f}\n");
   return answer.end();
 }
 

@@ -22,7 +22,8 @@ struct Arguments : Common {
 };
 
 std::string describe(const train::Record& record) {
-  std::string text = fmt::format("loss {:.4f}  accuracy {:.4f}", record.loss, record.accuracy);
+  std::string text = fmt::format("loss {:.4f}", record.loss);
+  if (!std::isnan(record.accuracy)) text += fmt::format("  accuracy {:.4f}", record.accuracy);
   if (record.bits_per_byte) text += fmt::format("  bits/byte {:.4f}", *record.bits_per_byte);
   return text;
 }

@@ -202,7 +202,7 @@ class Comparison {
                     [](const std::string& key) { return key.starts_with("data."); }))
       std::erase_if(differing_, [](const std::string& key) {
         return key == "model.max_length" || key == "model.vocabulary" || key == "model.classes" ||
-               key == "model.per_token";
+               key == "model.per_token" || key == "model.targets";
       });
     // What a search chose for each variant is a column, but names no variant.
     std::map<std::pair<std::string, std::string>, std::string> of_variant;
@@ -279,7 +279,8 @@ class Comparison {
           if (group.task != t) continue;
           const ReportedRun& run = runs_[r];
           metric.test = metric.test || run.test;
-          loss = loss && run.metric == "loss";
+          // Numbers have no accuracy.
+          loss = loss && (run.metric == "loss" || run.option("model.targets") == "numbers");
           for (const Record& record : run.record.metrics) {
             any = true;
             bits = bits && record.bits_per_byte;
