@@ -157,7 +157,8 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
   check_pairs(inputs, mask);
   const auto* const part = dynamic_cast<const SequenceJoin*>(pass.join.get());
   check(part || !pass.join, "attention: expected a pass over a part of sequences: see over_part()");
-  const Variable out = part ? part->attend(*this, inputs, known, pass) : apply(inputs, known, pass);
+  Variable out = part ? part->attend(*this, inputs, known, pass) : apply(inputs, known, pass);
+  if (substitute_) out = substitute_(inputs, mask, out);
   if (observer_) observer_(inputs, mask, out);
   return out;
 }

@@ -92,6 +92,12 @@ class Variant : public nn::Module {
   /// model; an empty one ends this.
   void observe(Observer observer) { observer_ = std::move(observer); }
 
+  /// Receives the same, and returns the result in place of it.
+  using Substitute = std::function<Variable(const Inputs&, const Mask&, const Variable& result)>;
+  /// Replaces the result of every forward(), to check functions of others as if they were this variant; an empty one
+  /// ends this. See conformance/tools.h.
+  void substitute(Substitute substitute) { substitute_ = std::move(substitute); }
+
   /// The tokens to project keys and values from, for tokens x (B, N, d): x itself, except in
   /// variants that compress tokens before projection (Capabilities::shortens). Their forward()
   /// takes M keys and values without padding, while the mask's lengths refer to the N tokens.
@@ -162,6 +168,7 @@ class Variant : public nn::Module {
 
   Config config_;
   Observer observer_;
+  Substitute substitute_;
 };
 
 }  // namespace longhand::attention

@@ -334,7 +334,14 @@ Storage::Storage(size_t bytes) : bytes_(bytes) {
   if (is_dry()) dry_ = dry_pool;
   data_ = dry_ ? dry_->take(bytes) : pool().take(bytes);
 }
-Storage::~Storage() { dry_ ? dry_->give(data_, bytes_) : pool().give(data_, bytes_); }
+Storage::Storage(std::byte* data, size_t bytes, std::shared_ptr<const void> owner)
+    : dry_(owner, nullptr), data_(data), bytes_(bytes) {
+  check(owner != nullptr, "storage: expected the owner of memory that is borrowed");
+}
+Storage::~Storage() {
+  if (borrowed()) return;
+  dry_ ? dry_->give(data_, bytes_) : pool().give(data_, bytes_);
+}
 
 MemoryStats memory_stats() {
   return of_this_thread([](auto& pool) { return pool.stats(); });

@@ -19,6 +19,8 @@ struct DryPool;
 class Storage {
  public:
   explicit Storage(size_t bytes);
+  /// Memory of somebody else, of any alignment, which `owner` keeps alive. It is not counted.
+  Storage(std::byte* data, size_t bytes, std::shared_ptr<const void> owner);
   ~Storage();
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
@@ -26,9 +28,11 @@ class Storage {
   std::byte* data() { return data_; }
   const std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+  bool borrowed() const { return !dry_ && dry_.use_count() > 0; }
 
  private:
-  std::shared_ptr<detail::DryPool> dry_{};  // null: not of a dry run
+  // Null: not of a dry run. For memory that is borrowed it owns what the owner does, but points to nothing.
+  std::shared_ptr<detail::DryPool> dry_{};
   std::byte* data_ = nullptr;
   size_t bytes_;
 };

@@ -64,6 +64,28 @@ Tensor Tensor::empty_ordered(const Shape& shape, DType dtype, const Strides& lik
   return out;
 }
 
+Tensor Tensor::borrow(const void* data, const Shape& shape, const Strides& strides, DType dtype,
+                      std::shared_ptr<const void> owner) {
+  check<ShapeError>(strides.rank() == shape.rank(),
+                    "tensor: expected as many strides as sizes, got ", strides, " for shape ",
+                    shape);
+  int64_t last = 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    check<ShapeError>(shape[i] >= 0 && strides[i] >= 0,
+                      "tensor: expected sizes and strides of at least 0, got shape ", shape,
+                      " and strides ", strides);
+    last += (shape[i] - 1) * strides[i];
+  }
+  const size_t bytes = shape.numel() ? (last + 1) * size_of(dtype) : 0;
+  Tensor out;
+  out.storage_ = std::make_shared<Storage>(static_cast<std::byte*>(const_cast<void*>(data)), bytes,
+                                           std::move(owner));
+  out.shape_ = shape;
+  out.strides_ = strides;
+  out.dtype_ = dtype;
+  return out;
+}
+
 Tensor Tensor::zeros(const Shape& shape, DType dtype) {
   Tensor out = empty(shape, dtype);
   if (out.numel() && !is_dry()) std::memset(out.storage_->data(), 0, out.storage_->bytes());

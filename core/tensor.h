@@ -34,6 +34,10 @@ class Tensor {
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
   /// A rank-0 tensor.
   static Tensor scalar(double value, DType dtype = DType::f32) { return full({}, value, dtype); }
+  /// The memory of somebody else, without a copy: `data` is the first element, strides are not negative, and
+  /// `owner` keeps the memory alive. Unless the caller writes to the tensor, nobody does.
+  static Tensor borrow(const void* data, const Shape& shape, const Strides& strides, DType dtype,
+                       std::shared_ptr<const void> owner);
   /// A copy of the values, in row-major order; their number must be shape.numel().
   template <class T>
   static Tensor from(std::span<const T> values, const Shape& shape);
@@ -87,8 +91,8 @@ class Tensor {
   /// A copy converted to a dtype, or this tensor if it has it. Floats are truncated to integers.
   Tensor to(DType dtype) const;
 
-  /// Whether no other tensor shares the memory, which may then be overwritten.
-  bool unique() const { return storage_.use_count() == 1; }
+  /// Whether no other tensor shares the memory, which is not borrowed and may then be overwritten.
+  bool unique() const { return storage_.use_count() == 1 && !storage_->borrowed(); }
   bool shares_memory_with(const Tensor& other) const { return storage_ == other.storage_; }
 
   /// A pointer to the first element. Throws if T does not match the dtype.

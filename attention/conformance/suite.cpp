@@ -7,21 +7,10 @@ namespace longhand::attention {
 namespace {
 
 using conformance::Findings;
+using conformance::timed;
 
 const CheckDescription of_definition{
     "definition", "results and gradients are those of the weights that its Spec defines"};
-
-template <class F>
-CheckResult timed(const std::string& variant, const std::string& check, const F& body) {
-  const double start = clock_seconds();
-  Findings findings;
-  try {
-    body(findings);
-  } catch (const std::exception& error) {
-    findings.expect(false, "threw an exception: ", error.what());
-  }
-  return {variant, check, findings.failures(), findings.measured_text(), clock_seconds() - start};
-}
 
 bool selected(const ConformanceOptions& how, const std::string& check) {
   return how.checks.empty() ||
@@ -51,6 +40,18 @@ std::string title(const conformance::Subject& subject) {
 }
 
 }  // namespace
+
+CheckResult conformance::timed(const std::string& variant, const std::string& check,
+                               const std::function<void(Findings&)>& body) {
+  const double start = clock_seconds();
+  Findings findings;
+  try {
+    body(findings);
+  } catch (const std::exception& error) {
+    findings.expect(false, "threw an exception: ", error.what());
+  }
+  return {variant, check, findings.failures(), findings.measured_text(), clock_seconds() - start};
+}
 
 std::vector<CheckDescription> invariants() {
   std::vector<CheckDescription> out;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -63,6 +64,22 @@ struct Made {
 std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
                                       const Made& made = {});
 
+/// While it exists, make_variant() on this thread passes each variant of this name to `on_made`, which may replace its
+/// results by those of a function (Variant::substitute()): the suite then checks that function. Comparisons with
+/// tolerances below `tolerance` use that one instead: of functions that compute in f32.
+class Substitution {
+ public:
+  using OnMade = std::function<void(Variant&)>;
+  Substitution(std::string name, OnMade on_made, double tolerance);
+  ~Substitution();
+  Substitution(const Substitution&) = delete;
+  Substitution& operator=(const Substitution&) = delete;
+
+  std::string name;
+  OnMade on_made;
+  double tolerance;
+};
+
 /// Returns the capabilities of a variant with these options.
 Capabilities capabilities_of(const std::string& name, const OptionSet& options);
 
@@ -83,6 +100,9 @@ struct Check {
   CheckDescription description;
   void (*run)(const Subject&, Findings&);
 };
+/// suite.cpp: the result of one check, of which an exception is a failure.
+CheckResult timed(const std::string& variant, const std::string& check,
+                  const std::function<void(Findings&)>& body);
 /// evidence.cpp: compares a variant with Spec::weights, which it has.
 void definition(const Subject& subject, Findings& f);
 /// invariants.cpp
@@ -150,7 +170,7 @@ Tensor weights(Variant& variant, const Tensor& q, const Tensor& k, const nn::Pas
 
 /// Returns max |a - b| / (1 + max |b|); infinite if shapes differ, NaN if any element is.
 double distance(const Tensor& a, const Tensor& b);
-/// Expects a distance of at most `tolerance`, and returns it.
+/// Expects a distance of at most `tolerance`, or that of a Substitution if it is larger, and returns it.
 double near(Findings& f, const std::string& what, const Tensor& a, const Tensor& b,
             double tolerance);
 /// The same of results and gradients of q, k and v; returns the largest.

@@ -97,6 +97,35 @@ TEST_CASE("conformance: broken variants are caught, by the checks that are about
   CHECK(failing<not_a_number>("test: NaN").count("nothing-to-attend"));
 }
 
+TEST_CASE("conformance: a function in the place of a variant is checked instead of it") {
+  const auto failed = [](double factor, double tolerance) {
+    const conformance::Substitution function(
+        "softmax",
+        [factor](Variant& variant) {
+          variant.substitute([factor](const Inputs&, const Mask&, const Variable& result) {
+            return result * factor;
+          });
+        },
+        tolerance);
+    std::set<std::string> out;
+    for (const CheckResult& result :
+         check_invariants("softmax", {}, {.checks = {"values", "exactness", "batch"}}))
+      if (!result.passed()) out.insert(result.check);
+    return out;
+  };
+  CHECK(failed(1, 0).empty());
+  CHECK(failed(1.001, 0) == std::set<std::string>{"values", "exactness"});
+  CHECK(failed(1.001, 0.01).empty());
+  // It ends with the object.
+  for (const CheckResult& result : check_invariants("softmax", {}, {.checks = {"exactness"}}))
+    CHECK(result.passed());
+  const conformance::Substitution one(
+      "softmax", [](Variant&) {}, 0);
+  CHECK_THROWS_AS(conformance::Substitution(
+                      "linear", [](Variant&) {}, 0),
+                  Error);
+}
+
 namespace {
 
 // exp(q·k / sqrt(D)) without a normaliser, and the result of another scale.

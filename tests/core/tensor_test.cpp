@@ -39,6 +39,29 @@ Shape refactored(RandomStream& random, int64_t numel) {
 
 }  // namespace
 
+TEST_CASE("tensor: borrowed memory is used in place, kept alive, and never unique") {
+  auto owner = std::make_shared<std::vector<double>>(std::vector<double>{1, 2, 3, 4, 5, 6});
+  const std::weak_ptr<const void> alive = owner;
+  const size_t in_use = memory_stats().in_use;
+  Tensor t = Tensor::borrow(owner->data(), {2, 3}, {3, 1}, DType::f64, owner);
+  CHECK(memory_stats().in_use == in_use);
+  CHECK(t.data<double>() == owner->data());
+  CHECK(t.transpose(0, 1).at({2, 1}) == 6);
+  CHECK_FALSE(t.unique());
+  const Tensor repeated = Tensor::borrow(owner->data() + 1, {4, 2}, {0, 2}, DType::f64, owner);
+  CHECK(repeated.to_vector<double>() == std::vector<double>{2, 4, 2, 4, 2, 4, 2, 4});
+  CHECK(Tensor::borrow(owner->data(), {0, 3}, {3, 1}, DType::f64, owner).numel() == 0);
+  owner.reset();
+  CHECK_FALSE(alive.expired());
+  CHECK_THROWS_AS(Tensor::borrow(t.data<double>(), {2, 3}, {-3, 1}, DType::f64, alive.lock()),
+                  ShapeError);
+  CHECK_THROWS_AS(Tensor::borrow(t.data<double>(), {2, 3}, {1}, DType::f64, alive.lock()),
+                  ShapeError);
+  CHECK_THROWS_AS(Tensor::borrow(t.data<double>(), {2, 3}, {3, 1}, DType::f64, nullptr), Error);
+  t = {};
+  CHECK_FALSE(alive.expired());  // of the other
+}
+
 TEST_CASE("new tensors are row-major and hold the given values") {
   const Tensor t = Tensor::from<float>({1, 2, 3, 4, 5, 6}, {2, 3});
   CHECK(t.shape() == Shape{2, 3});
