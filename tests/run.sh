@@ -7,9 +7,13 @@ set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 preset=${1:-release}
 [ $# -gt 0 ] && shift
-examples/install-packages.sh
+python=OFF  # an interpreter without sanitizers loads no module with them
+if [ "$preset" = release ] || [ "$preset" = dev ]; then python=ON; fi
+packages=()
+[ "$python" = ON ] && packages=(pybind11-dev python3-dev python3-numpy)
+examples/install-packages.sh "${packages[@]}"
 echo "== configure ($preset)"
-cmake --preset "$preset" -DLONGHAND_WERROR=ON >build.log 2>&1 || { cat build.log; exit 1; }
+cmake --preset "$preset" -DLONGHAND_WERROR=ON "-DLONGHAND_PYTHON=$python" >build.log 2>&1 || { cat build.log; exit 1; }
 rm -f build.log
 echo "== build"
 cmake --build --preset "$preset"
