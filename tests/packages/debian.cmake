@@ -14,6 +14,9 @@ set(CPACK_COMPONENTS_ALL runtime dev tools doc)
 if(TARGET longhand-mpi)
   list(APPEND CPACK_COMPONENTS_ALL mpi)
 endif()
+if(TARGET longhand_python)
+  list(APPEND CPACK_COMPONENTS_ALL python)
+endif()
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
@@ -38,6 +41,11 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS longhand-doc)
 set(CPACK_DEBIAN_MPI_PACKAGE_NAME longhand-mpi)
 set(CPACK_DEBIAN_MPI_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_MPI_PACKAGE_DEPENDS openmpi-bin)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_NAME python3-longhand)
+set(CPACK_DEBIAN_PYTHON_PACKAGE_SECTION python)
+math(EXPR next_python "${Python_VERSION_MINOR} + 1")
+set(CPACK_DEBIAN_PYTHON_PACKAGE_DEPENDS
+    "python3 (>= 3.${Python_VERSION_MINOR}), python3 (<< 3.${next_python}), python3-numpy")
 set(CPACK_DEBIAN_DOC_PACKAGE_NAME longhand-doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_SECTION doc)
 set(CPACK_DEBIAN_DOC_PACKAGE_ARCHITECTURE all)
@@ -62,6 +70,11 @@ set(CPACK_COMPONENT_MPI_DESCRIPTION
 "trains long-sequence Transformers on several machines
 ${about}This package contains the program longhand-mpi for mpirun and srun, and its
 library for programs of your own.")
+set(CPACK_COMPONENT_PYTHON_DESCRIPTION
+"attention variants on NumPy arrays, and checks of attention functions
+${about}This package contains the Python module longhand: variants with gradients,
+their definitions, tasks, and the conformance checks for functions of
+arrays, such as kernels of PyTorch or JAX.")
 set(CPACK_COMPONENT_DOC_DESCRIPTION
 "training framework for long-sequence Transformers on CPUs (documentation)
 ${about}This package contains the documentation as HTML, with the course, the pages of
@@ -133,5 +146,8 @@ cpack_add_component(dev DEPENDS runtime)
 cpack_add_component(tools DEPENDS runtime)
 if(TARGET longhand-mpi)
   cpack_add_component(mpi DEPENDS runtime)
+endif()
+if(TARGET longhand_python)
+  cpack_add_component(python DEPENDS runtime)
 endif()
 cpack_add_component(doc)

@@ -29,6 +29,11 @@ mathjax=$(grep -o 'src="[^"]*MathJax.js"' /usr/share/doc/longhand/html/index.htm
 test -s "$mathjax" || { echo "$mathjax is missing"; exit 1; }
 if grep -l '<script[^>]*src="https\?:' /usr/share/doc/longhand/html/*.html; then exit 1; fi
 
+echo "-- the Python module"
+install ./python3-longhand_*.deb
+PYTHONDONTWRITEBYTECODE=1 python3 /usr/share/doc/python3-longhand/check_functions.py >checks
+grep -q '^gla: \([0-9]*\) of \1 checks passed' checks || { cat checks; exit 1; }
+
 echo "-- headers"
 install ./liblonghand-dev_*.deb g++ cmake make pkg-config
 cp -r /usr/share/doc/longhand/examples .
@@ -66,7 +71,7 @@ mpirun --oversubscribe -n 2 longhand-mpi train /usr/share/longhand/configs/copy.
 
 echo "-- removal"
 library=$(dpkg-query -W -f '${Package}\n' | grep '^liblonghand0')
-apt-get purge -y -q "$library" longhand longhand-doc longhand-mpi liblonghand-dev >install.log 2>&1 ||
+apt-get purge -y -q "$library" longhand longhand-doc longhand-mpi liblonghand-dev python3-longhand >install.log 2>&1 ||
   { tail -n 30 install.log; exit 1; }
 find / -xdev -name '*longhand*' -not -path '/packages/*' -not -path '/proc/*' | sort >after
 diff before after || { echo "files remain"; exit 1; }

@@ -11,7 +11,7 @@ source=$(readlink -f "$here/../..")
 packages=${1:-}
 if [ -z "$packages" ]; then
   cd "$source"
-  examples/install-packages.sh doxygen libjs-mathjax dpkg-dev file lintian
+  examples/install-packages.sh doxygen libjs-mathjax dpkg-dev file lintian pybind11-dev python3-dev
   echo "== build"
   cmake --workflow --preset package >build.log 2>&1 || { tail -n 50 build.log; exit 1; }
   rm build.log
