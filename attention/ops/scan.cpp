@@ -258,13 +258,12 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                         retreat);
 }
 
-// Memory for what blocks keep for the gradients, if it takes at most `most` bytes. Only for a single block:
-// next to products with states, to compute weights of pairs again takes no longer than to read them.
+// Memory for what blocks keep for the gradients, if it takes at most `most` bytes.
 template <class Blocks>
 Tensor kept_memory(const ScanRule& rule, DType dtype, int64_t most) {
   const Shape shape{rule.heads(), rule.blocks, Blocks::kept_size(rule)};
   const int64_t bytes = shape.numel() * static_cast<int64_t>(size_of(dtype));
-  return rule.blocks == 1 && 0 < bytes && bytes <= most ? Tensor::empty(shape, dtype) : Tensor();
+  return 0 < bytes && bytes <= most ? Tensor::empty(shape, dtype) : Tensor();
 }
 
 template <class F>

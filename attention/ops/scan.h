@@ -59,8 +59,8 @@ struct ScanOptions {
   bool normalizer = true;   // keep z, and append its column to out
   bool final_state = true;  // return result.state
   int64_t block = 0;        // tokens of a block, at most max_scan_block; 0: chosen by shape
-  /// Features of a projection, and weights of pairs of tokens, are kept for the gradients if the scan is a
-  /// single block and they need at most this many bytes.
+  /// Features of a projection, and weights of pairs of tokens in a block, are kept for the gradients if
+  /// they need at most this many bytes.
   int64_t most_kept = int64_t{16} << 20;
   /// The parts before this one: the scan begins with the state after them. Null: there are none. Without
   /// an initial state, a final one, log_scales and reverse. Sun et al. 2025 (arXiv 2502.07563).
