@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <sstream>
+#include <string>
 #include <tuple>
 #include <utility>
 
@@ -22,6 +24,23 @@ std::string last_word(const std::string& key) { return key.substr(key.rfind('.')
 const OptionValue* find(const Settings& values, const std::string& key) {
   const auto found = std::ranges::find(values, key, &Setting::key);
   return found == values.end() ? nullptr : &found->value;
+}
+
+/// Options that came after the first sweeps, at the values that mean what programs did without them.
+const std::set<std::string> later_options = {
+    "[model]\nembedding_norm = false", "[model]\nnorm_eps = 0.0", "[model]\ntargets = \"classes\"",
+    "[data]\ntargets = \"classes\""};
+
+/// The name of a cell with this effective configuration: a digest of it without `later_options`, so that the
+/// cells of earlier versions are found.
+std::string cell_name(const std::string& config) {
+  std::string section, text;
+  std::istringstream in(config);
+  for (std::string line; std::getline(in, line);) {
+    if (line.starts_with('[')) section = line;
+    if (!later_options.contains(section + "\n" + line)) text += line + "\n";
+  }
+  return data::text_digest(text).substr(0, 16);
 }
 
 bool is_one_of(const OptionValue& value, const std::vector<OptionValue>& values) {
@@ -154,7 +173,7 @@ void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
     throw ConfigError((variant.values.empty() ? "" : "variant " + variant.label + ": ") +
                       error.what());
   }
-  cell.hash = data::text_digest(cell.config).substr(0, 16);
+  cell.hash = cell_name(cell.config);
 }
 
 bool is_baseline(const Sweep& sweep, const SweepVariant& variant) {

@@ -17,8 +17,8 @@ struct SweepCell {
   size_t variant = 0, trial = 0, nth_seed = 0;  // its place in the grid
   bool final = false;
   int64_t seed = 0;
-  std::string hash;              // of config: 16 hexadecimal digits, the name of its directory
-  std::string config;            // the effective configuration, as TOML
+  std::string hash;    // of config, without options that are newer: the name of its directory
+  std::string config;  // the effective configuration, as TOML
   std::vector<int64_t> rungs{};  // of a trial: steps after which the worse half of the trials ends
 };
 

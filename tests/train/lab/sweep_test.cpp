@@ -1,5 +1,8 @@
 #include <algorithm>
+#include <filesystem>
 #include <set>
+#include <sstream>
+#include <string>
 
 #include "longhand/core/error.h"
 #include "longhand/train/lab/grid.h"
@@ -154,6 +157,21 @@ TEST_CASE("the hash of a cell is that of its effective configuration") {
       2);
   CHECK(hashes(grid_of("[[axis]]\nmodel.layers = [2]\n[[axis]]\nmodel.causal = [false]\n")) ==
         hashes(grid_of("")));
+}
+
+TEST_CASE("the cells of a sweep of an earlier version are found") {
+  const std::filesystem::path atlas = LONGHAND_SOURCE "/examples/atlas";
+  std::set<std::string> names;
+  for (const SweepCell& cell : expand(Sweep::load(atlas / "tracking.toml")).cells)
+    names.insert(cell.hash);
+  // An option that is new changes the name of every cell, which would be trained again: see
+  // later_options in grid.cpp.
+  std::istringstream table(test::read_text(atlas / "results/tracking/cells.csv"));
+  std::string line;
+  std::getline(table, line);
+  int64_t cells = 0;
+  for (; std::getline(table, line); ++cells) CHECK(names.contains(line.substr(0, 16)));
+  CHECK(cells == 132);
 }
 
 TEST_CASE("a resolved sweep has the cells of the original") {
