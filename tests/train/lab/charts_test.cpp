@@ -486,6 +486,13 @@ TEST_CASE("charts: the order of a sweep is kept, and what a search chose tells n
   for (const Chart& chart : table.charts) CHECK(chart.x != "optimizer_lr");
 }
 
+TEST_CASE("charts: the steps of cells are those that the tables of a sweep list") {
+  const Table table = compare(committed("atlas/results/tracking/results.json")).leaderboard;
+  CHECK(table.rows.at(0)[table.column("variant")] ==
+        Cell{std::string("parity deltaproduct negative=true")});
+  CHECK(table.rows[0][table.column("steps")] == Cell{int64_t{100}});
+}
+
 TEST_CASE("charts: damaged cells are not shown as variants") {
   const TemporaryDirectory dir;
   Results results = made_sweep(2, 1);

@@ -83,7 +83,8 @@ double memory_of(const ReportedRun& run) {
   return bytes > 0 ? static_cast<double>(bytes) / (1 << 20) : nan;
 }
 int64_t step_of(const ReportedRun& run) {
-  return run.record.metrics.empty() ? 0 : run.record.metrics.back().step;
+  if (!run.record.metrics.empty()) return run.record.metrics.back().step;
+  return run.record.summary ? run.record.summary->step : 0;
 }
 
 /// The measured costs, where value(of) is that of a row.
@@ -405,7 +406,7 @@ class Comparison {
              : RowField("loss", known(loss), common_.test ? "test loss" : "validation loss"),
          {"parameters", positive(parameters)},
          {"state_bytes", positive(state), "state (bytes)"},
-         {"steps", std::isnan(steps) ? Cell{} : Cell{int64_t{std::llround(steps)}}},
+         {"steps", steps > 0 ? Cell{int64_t{std::llround(steps)}} : Cell{}},
          costs([&](auto of) { return mean(group, of); })});
   }
 
