@@ -128,7 +128,7 @@ const Matrix xyz_of = {{{0.4124564, 0.3575761, 0.1804375},
 double luminance(const std::string& hex) { return times(xyz_of, linear(hex))[1]; }
 /// Of WCAG.
 double contrast(const std::string& a, const std::string& b) {
-  const auto [least, most] = std::minmax(luminance(a), luminance(b));
+  const auto [least, most] = std::minmax({luminance(a), luminance(b)});
   return (most + 0.05) / (least + 0.05);
 }
 
