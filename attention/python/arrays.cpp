@@ -45,8 +45,7 @@ Tensor tensor_of(py::handle array, const std::string& what) {
       strides.push_back(bytes / info->itemsize);
     }
     if (!fits && !copied) {
-      object = numpy("array")(object);
-      object = numpy("ascontiguousarray")(object);
+      object = numpy("array")(object, py::arg("order") = "C");
       continue;
     }
     const Shape shape(std::vector<int64_t>(info->shape.begin(), info->shape.end()));

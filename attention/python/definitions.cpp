@@ -30,6 +30,7 @@ void define_definitions(py::module_& m) {
   d.def("softmax", &def::softmax, "q"_a, "k"_a, "visible"_a, "scale"_a = 0, none("bias"));
   d.def("forgetting", &def::forgetting, "q"_a, "k"_a, "log_decay"_a, "visible"_a);
   d.def("path", &def::path, "q"_a, "k"_a, "w"_a, "beta"_a, "log_decay"_a, "visible"_a);
+  d.def("half", &def::half, "x"_a, "s"_a);
   d.def("differential", &def::differential, "q"_a, "k"_a, "lambda_"_a, "visible"_a);
   d.def("topk", &def::topk, "q"_a, "k"_a, "count"_a, "visible"_a);
   d.def("moba", &def::moba, "q"_a, "k"_a, "block"_a, "count"_a, "visible"_a);
@@ -62,6 +63,7 @@ void define_definitions(py::module_& m) {
   d.def("retention", &def::retention, "q"_a, "k"_a, none("log_decay"));
   d.def("log_linear", &def::log_linear, "q"_a, "k"_a, "log_decay"_a, "scales"_a);
   d.def("delta", &def::delta, "q"_a, "k"_a, "beta"_a, none("log_decay"), none("read"));
+  d.def("rwkv7", &def::rwkv7, "q"_a, "read"_a, "removed"_a, "written"_a, "log_decay"_a);
   d.def("mesa", &def::mesa, "q"_a, "k"_a, "beta"_a, "log_decay"_a, "lambda_"_a);
   d.def("mamba3", &def::mamba3, "q"_a, "k"_a, "steps"_a, "blends"_a, "log_decay"_a, "angles"_a);
 
@@ -70,6 +72,16 @@ void define_definitions(py::module_& m) {
   d.def("aft", &def::aft, "q"_a, "k"_a, "v"_a, "w"_a, "visible"_a,
         "The result, since the weights of channels differ.");
   d.def("random", &def::random, "R"_a, "visible"_a);
+  const auto of_visible = [&](const char* name, Variable (*of)(const Tensor&, DType)) {
+    d.def(
+        name,
+        [of](const Tensor& visible, const std::string& dtype) {
+          return of(visible, float_dtype(dtype));
+        },
+        "visible"_a, "dtype"_a = "float64");
+  };
+  of_visible("mean", &def::mean);
+  of_visible("none", &def::none);
 }
 
 }  // namespace longhand::python

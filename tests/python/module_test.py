@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import sys
 import unittest
 
@@ -37,6 +38,15 @@ class AttentionTest(unittest.TestCase):
                 self.assertLess(abs(out - d.apply(d.softmax(q, k, visible), v)).max(), tolerance)
                 self.assertTrue((out[1, 5:] == 0).all())
                 np.testing.assert_array_equal(out, f(q, k, v, lengths=lengths.astype(np.int64)))
+
+    def test_every_definition_is_there(self):
+        with open(os.path.join(ROOT, "attention/definitions/definitions.h"), encoding="utf-8") as header:
+            names = re.findall(r"^(?:Variable|Tensor) (\w+)\(", header.read(), re.M)
+        self.assertGreater(len(names), 30)
+        for name in names:
+            self.assertTrue(hasattr(longhand.definitions, name), name)
+        visible = longhand.definitions.visible(3, 3, causal=True)
+        np.testing.assert_allclose(longhand.definitions.mean(visible)[0, 0, 2], np.full(3, 1 / 3))
 
     def test_every_variant_can_be_called(self):
         q, k, v = arrays(1, 12, 2, 8, dtype="float32")
