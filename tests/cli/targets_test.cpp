@@ -165,6 +165,11 @@ TEST_CASE("what needs classes is refused for numbers and labels") {
              "[[axis]]\nattention.type = [\"softmax\", \"linear\"]\n");
   CHECK_THAT(folder.refusal({"ablate", "sweep.toml", "--out", "sweep"}),
              Contains("metric = \"accuracy\"") && Contains("expected metric = \"loss\""));
+  write_text(folder / "axis.toml",
+             "[sweep]\nbase = \"numbers.toml\"\nset = [\"data.targets=classes\"]\n"
+             "[[axis]]\ndata.targets = [\"numbers\"]\n");
+  CHECK_THAT(folder.refusal({"ablate", "axis.toml", "--out", "sweep"}),
+             Contains("variant targets=numbers") && Contains("expected metric = \"loss\""));
   std::string text = data::read_text_file(folder / "sweep.toml");
   text.insert(text.find("base"), "metric = \"loss\"\n");
   write_text(folder / "sweep.toml", text);

@@ -8,6 +8,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 
@@ -27,7 +28,7 @@ const OptionValue* find(const Settings& values, const std::string& key) {
 }
 
 /// Options that came after the first sweeps, at the values that mean what programs did without them.
-const std::set<std::string> later_options = {
+constexpr std::string_view later_options[] = {
     "[model]\nembedding_norm = false", "[model]\nnorm_eps = 0.0", "[model]\ntargets = \"classes\"",
     "[data]\ntargets = \"classes\""};
 
@@ -38,7 +39,8 @@ std::string cell_name(const std::string& config) {
   std::istringstream in(config);
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with('[')) section = line;
-    if (!later_options.contains(section + "\n" + line)) text += line + "\n";
+    if (std::ranges::find(later_options, section + "\n" + line) == std::end(later_options))
+      text += line + "\n";
   }
   return data::text_digest(text).substr(0, 16);
 }
@@ -166,6 +168,12 @@ void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
   if (!cell.final && sweep.search->steps > 0)
     config.assign("train", "steps", sweep.search->steps, "search");
   try {
+    const auto* const targets = config.data().find("targets");
+    check<ConfigError>(
+        sweep.metric == "loss" || !targets || targets->value != OptionValue(std::string("numbers")),
+        sweep.name,
+        ": metric = \"accuracy\": with data.targets = \"numbers\" there is none; "
+        "expected metric = \"loss\"");
     const auto task = read_task_info(config);
     cell.config = effective_config(config, task ? &*task : nullptr);
     if (!cell.final) cell.rungs = rungs_of(*sweep.search, config);

@@ -321,17 +321,6 @@ void read_base(const TomlValue& root, std::string_view text, const std::filesyst
   sweep.base_name = path.lexically_normal().string();
 }
 
-void check_metric(const Sweep& sweep) {
-  const auto given = sweep.config().given();
-  const auto targets = given.find("data.targets");
-  check<ConfigError>(
-      sweep.metric == "loss" || targets == given.end() ||
-          targets->second != OptionValue(std::string("numbers")),
-      sweep.name,
-      ": metric = \"accuracy\": with data.targets = \"numbers\" there is none; expected "
-      "metric = \"loss\"");
-}
-
 void read_axes(const TomlValue& root, Sweep& sweep) {
   const TomlValue* const axes = root.find("axis");
   if (!axes) return;
@@ -536,7 +525,6 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
     for (const Setting& setting : sweep.axes.front().points.front())
       sweep.baseline[setting.key] = {setting.value};
   resolve_run_paths(sweep, folder);
-  check_metric(sweep);
   return sweep;
 }
 
@@ -561,7 +549,6 @@ Sweep Sweep::over(std::string_view text, const std::string& name, std::string ba
     read_options(*options, sweep);
   }
   read_axes(root, sweep);
-  check_metric(sweep);
   return sweep;
 }
 
