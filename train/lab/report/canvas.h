@@ -73,10 +73,6 @@ class Canvas {
 std::unique_ptr<Canvas> svg_canvas(const FigureFormat& format);
 std::unique_ptr<Canvas> pdf_canvas(const FigureFormat& format);
 
-/// Bytes as zlib compresses them (RFC 1950).
-std::string compressed(std::string_view bytes);
-std::string base64(std::string_view bytes);
-
 /// Text in which no character has a meaning in HTML or SVG.
 std::string escape_markup(std::string_view text);
 

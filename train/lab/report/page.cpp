@@ -19,6 +19,7 @@
 #include "longhand/train/lab/report/assets.h"
 #include "longhand/train/lab/report/board.h"
 #include "longhand/train/lab/report/charts.h"
+#include "longhand/train/lab/report/encoding.h"
 #include "longhand/train/results/codec.h"
 
 namespace longhand::train {

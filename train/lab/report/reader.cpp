@@ -256,21 +256,20 @@ class Reader {
       for (const fs::path& cell : folders_in(path / "cells"))
         if ((!own || own->contains(cell.filename().string())) && is_new(cell))
           inputs.runs.push_back(read_cell_of(manifest, cell));
-      if (fs::exists(path / "results.json") && read_file(path / "results.json"))
-        for (ReportedRun& run : std::span(inputs.runs).subspan(first))
-          run.metric = inputs.results.back().metric();
-      std::map<std::string, size_t> order;  // of variants, as in the sweep
-      if (fs::exists(path / "results.json"))
-        if (const Table* const variants = table_of(inputs.results.back().results, "variants"))
+      const std::span<ReportedRun> runs = std::span(inputs.runs).subspan(first);
+      if (fs::exists(path / "results.json") && read_file(path / "results.json")) {
+        const ReportedResults& sweep = inputs.results.back();
+        for (ReportedRun& run : runs) run.metric = sweep.metric();
+        std::map<std::string, size_t> order;  // of variants, as in the sweep
+        if (const Table* const variants = table_of(sweep.results, "variants"))
           for (size_t r = 0; r < variants->rows.size(); ++r)
             order.emplace(text_at(*variants, r, variants->find("variant")), r);
-      std::ranges::stable_sort(std::span(inputs.runs).subspan(first), {},
-                               [&](const ReportedRun& run) {
-                                 const auto found = order.find(run.variant);
-                                 return found == order.end() ? order.size() : found->second;
-                               });
-      for (ReportedRun& run : std::span(inputs.runs).subspan(first))
-        run.sweep = (path / "results.json").parent_path().string();
+        std::ranges::stable_sort(runs, {}, [&](const ReportedRun& run) {
+          const auto found = order.find(run.variant);
+          return found == order.end() ? order.size() : found->second;
+        });
+      }
+      for (ReportedRun& run : runs) run.sweep = (path / "results.json").parent_path().string();
       return true;
     }
     if (!is_run(path)) return false;
