@@ -20,26 +20,29 @@ class InMemory : public Dataset {
     Batch batch = blank_batch(*this, indices, sequences_->per_token());
     const int64_t longest = batch.tokens.size(1);
     int32_t *tokens = batch.tokens.data<int32_t>(), *targets = batch.targets.data<int32_t>();
-    const TargetKind kind = sequences_->kind();
-    Tensor numbers = Tensor::empty({std::ssize(indices), sequences_->width()});
-    float* number = numbers.data<float>();
+    const bool classes = sequences_->kind() == TargetKind::classes;
     for (const int64_t index : indices) {
       const int64_t i = at(index);
       std::ranges::copy(sequences_->tokens(i), tokens);
       tokens += longest;
-      if (kind != TargetKind::classes) {
-        number = std::ranges::copy(sequences_->numbers(i), number).out;
-        continue;
-      }
+      if (!classes) continue;
       std::ranges::copy(sequences_->targets(i), targets);
       targets += sequences_->per_token() ? longest : 1;
     }
-    if (kind != TargetKind::classes)
-      batch.targets = kind == TargetKind::labels ? numbers.to(DType::u8) : numbers;
+    if (!classes) batch.targets = numbers_of(indices);
     return batch;
   }
 
  private:
+  // Numbers (B, K) f32, or labels (B, K) u8.
+  Tensor numbers_of(std::span<const int64_t> indices) const {
+    Tensor out = Tensor::empty({std::ssize(indices), sequences_->width()});
+    float* to = out.data<float>();
+    for (const int64_t index : indices)
+      to = std::ranges::copy(sequences_->numbers(at(index)), to).out;
+    return sequences_->kind() == TargetKind::labels ? out.to(DType::u8) : out;
+  }
+
   // The index of an example among all sequences.
   int64_t at(int64_t index) const {
     check<DataError>(index >= 0 && index < size(), "example ", index,

@@ -33,63 +33,62 @@ void describe(const TokenRows& rows, TaskInfo& info) {
   }
 }
 
-/// The integers of a field, separated by blanks, each at least `low` or ignore_index if that is allowed.
-void read_integers(const Record& record, size_t field, bool may_ignore, std::vector<int32_t>& out) {
+/// The numbers of a field, separated by blanks, of which there must be one: each is passed to check(value, word, ok), where ok
+/// says whether the word is a T.
+template <class T, class Check>
+void read_list(const Record& record, size_t field, const char* what, std::vector<T>& out,
+               const Check& check) {
   const std::string_view text = record.fields[field].text;
   out.clear();
   for (size_t at = 0; (at = text.find_first_not_of(' ', at)) != text.npos;) {
     const size_t end = std::min(text.find(' ', at), text.size());
     const std::string_view word = text.substr(at, end - at);
-    int32_t value = 0;
+    T value = 0;
     const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    record.require(error == std::errc() && stop == word.data() + word.size(), field, "number ",
-                   out.size() + 1, ", '", word.substr(0, 20),
+    check(value, word.substr(0, 20), error == std::errc() && stop == word.data() + word.size());
+    out.push_back(value);
+    record.require(static_cast<int64_t>(out.size()) <= most_tokens, field, "more than ",
+                   most_tokens, " numbers");
+    at = end;
+  }
+  record.require(!out.empty(), field, "expected at least one ", what, ", got none");
+}
+
+/// Integers, each at least 0, or ignore_index if that is allowed.
+void read_integers(const Record& record, size_t field, bool may_ignore, std::vector<int32_t>& out) {
+  read_list(record, field, "integer", out, [&](int32_t value, std::string_view word, bool ok) {
+    record.require(ok, field, "number ", out.size() + 1, ", '", word,
                    "', is not an integer below 2^31; expected integers",
                    record.fields[field].kind == Record::Kind::text ? " separated by blanks" : "");
     record.require(value >= 0 || (may_ignore && value == ignore_index), field, "number ",
                    out.size() + 1, ", ", value, ", is negative; expected 0 or more",
                    may_ignore ? ", or -100 for a target that is ignored" : "");
-    out.push_back(value);
-    record.require(static_cast<int64_t>(out.size()) <= most_tokens, field, "more than ",
-                   most_tokens, " numbers");
-    at = end;
-  }
-  record.require(!out.empty(), field, "expected at least one integer, got none");
+  });
 }
 
-/// The numbers of a field, or labels, 0 and 1.
+/// Numbers, or labels, 0 and 1.
 void read_numbers(const Record& record, size_t field, TargetKind kind, std::vector<float>& out) {
-  const std::string_view text = record.fields[field].text;
-  out.clear();
-  for (size_t at = 0; (at = text.find_first_not_of(' ', at)) != text.npos;) {
-    const size_t end = std::min(text.find(' ', at), text.size());
-    const std::string_view word = text.substr(at, end - at);
-    float value = 0;
-    const auto [stop, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    record.require(
-        error == std::errc() && stop == word.data() + word.size() && std::isfinite(value), field,
-        "number ", out.size() + 1, ", '", word.substr(0, 20),
-        "', is not a finite number; leave out examples without a target");
+  read_list(record, field, "number", out, [&](float value, std::string_view word, bool ok) {
+    record.require(ok && std::isfinite(value), field, "number ", out.size() + 1, ", '", word,
+                   "', is not a finite number; leave out examples without a target");
     record.require(kind != TargetKind::labels || value == 0 || value == 1, field, "number ",
-                   out.size() + 1, ", ", word.substr(0, 20),
+                   out.size() + 1, ", ", word,
                    ", is not a label; with data.targets = \"labels\", expected 0 or 1");
-    out.push_back(value);
-    record.require(static_cast<int64_t>(out.size()) <= most_tokens, field, "more than ",
-                   most_tokens, " numbers");
-    at = end;
-  }
-  record.require(!out.empty(), field, "expected at least one number, got none");
+  });
+}
+
+RecordOptions options_of(const fs::path& path) {
+  return {.format = record_format(path),
+          .header = true,
+          .choices = {{.name = "tokens"}, {.name = "targets"}}};
 }
 
 /// Reads one file of numbers or labels; `width` is their number, 0 if it is not known.
 TokenRows read(const fs::path& path, TargetKind kind, int64_t& width) {
-  const RecordOptions options{.format = record_format(path),
-                              .header = true,
-                              .choices = {{.name = "tokens"}, {.name = "targets"}}};
   TokenRows rows;
   std::vector<int32_t> tokens;
   std::vector<float> targets;
-  for_each_record(path, options, [&](const Record& record) {
+  for_each_record(path, options_of(path), [&](const Record& record) {
     read_integers(record, 0, false, tokens);
     read_numbers(record, 1, kind, targets);
     if (width == 0) width = std::ssize(targets);
@@ -104,13 +103,10 @@ TokenRows read(const fs::path& path, TargetKind kind, int64_t& width) {
 
 /// Reads one file. `per_token` is what another file has determined, and is set by the first record.
 TokenRows read(const fs::path& path, std::optional<bool>& per_token) {
-  const RecordOptions options{.format = record_format(path),
-                              .header = true,
-                              .choices = {{.name = "tokens"}, {.name = "targets"}}};
   TokenRows rows;
   std::vector<int32_t> tokens, targets;
   bool any = false;
-  for_each_record(path, options, [&](const Record& record) {
+  for_each_record(path, options_of(path), [&](const Record& record) {
     read_integers(record, 0, false, tokens);
     read_integers(record, 1, true, targets);
     if (!per_token) per_token = targets.size() != 1 || record.fields[1].kind == Record::Kind::list;

@@ -50,8 +50,8 @@ struct TransformerConfig {
   int64_t vocabulary = 0;
   int64_t classes = 0;
   bool per_token = false;  // logits for every token instead of one per sequence
-  std::string targets =
-      "classes";  // what the outputs predict: one of the classes | numbers | labels
+  /// What the outputs predict: one of the classes | numbers | labels.
+  std::string targets = "classes";
 
   // the [model] section
   int64_t max_length = 0;
@@ -118,7 +118,7 @@ struct TransformerConfig {
   EffectiveValues check_attention() const;
 
   /// Declares the options of [model] and their conditions, such as that heads divides d_model. The
-  /// current values of vocabulary, classes, per_token, max_length, causal and reconstruct, which a task sets,
+  /// current values of vocabulary, classes, per_token, targets, max_length, causal and reconstruct, which a task sets,
   /// are their defaults.
   void describe(OptionVisitor& v);
   /// The first part of describe(): vocabulary, classes, per_token, targets and max_length.

@@ -2,7 +2,7 @@
 #pragma once
 
 #if defined(__x86_64__)
-#include <xmmintrin.h>
+#include <pmmintrin.h>
 #endif
 
 namespace longhand::kernels {
@@ -14,7 +14,9 @@ namespace longhand::kernels {
 class SubnormalsAsZeros {
  public:
 #if defined(__x86_64__)
-  SubnormalsAsZeros() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+  SubnormalsAsZeros() : before_(_mm_getcsr()) {
+    _mm_setcsr(before_ | _MM_FLUSH_ZERO_ON | _MM_DENORMALS_ZERO_ON);
+  }
   ~SubnormalsAsZeros() { _mm_setcsr(before_); }
 #else
   SubnormalsAsZeros() {}

@@ -35,8 +35,8 @@ void measure_into(Loss& loss, const Prediction& prediction, const BatchSize& who
 Variable loss_of_targets(Variable logits, const Tensor& targets, const BatchSize& whole,
                          double label_smoothing) {
   const CrossEntropyOptions options = cross_entropy_options(whole, label_smoothing);
-  if (targets.dtype() ==
-      DType::i32)  // the logits are moved: their gradient may be written over them
+  // The logits are moved: their gradient may be written in place over them.
+  if (targets.dtype() == DType::i32)
     return cross_entropy(std::exchange(logits, {}), targets, options);
   const Variable y(targets.to(logits.dtype()));
   const Variable each =

@@ -106,13 +106,11 @@ Conversion convert_to_low_rank(const SavedModel& model, const LowRankRule& rule)
   attention::Transformer whole(nn::root(), out.before);
   nn::StateDict& state = out.checkpoint.model;
   state = model.checkpoint.weights();
-  try {
+  with_file_name(model.file, [&] {
     nn::check_state(whole.state_dict(), state, "the model");
     for (const attention::LinearLayer& layer : out.before.linear_layers())
       out.layers.push_back(convert_layer(layer, rule, state));
-  } catch (const DataError& error) {
-    throw DataError(model.file + ": " + error.what());
-  }
+  });
   check_smaller(out.layers, rule);
 
   Config config = model.config;

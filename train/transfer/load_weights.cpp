@@ -204,11 +204,7 @@ Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
 
 Fresh load_weights(attention::Transformer& model, const SavedModel& saved,
                    const LoadOptions& options) {
-  try {
-    return load_weights(model, saved.checkpoint, options);
-  } catch (const DataError& error) {
-    throw DataError(saved.file + ": " + error.what());
-  }
+  return with_file_name(saved.file, [&] { return load_weights(model, saved.checkpoint, options); });
 }
 
 Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "longhand/attention/model/transformer.h"
+#include "longhand/core/error.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/config/sections.h"
 #include "longhand/train/transfer/saved_model.h"
@@ -18,6 +19,16 @@ struct Fresh {
   std::vector<std::string> taken;        // of the model, that were loaded
   std::vector<std::string> drawn;        // random numbers of the model that were kept as asked for
 };
+
+/// Calls f, whose DataErrors get the name of a file in front.
+template <class F>
+auto with_file_name(const std::string& name, F f) {
+  try {
+    return f();
+  } catch (const DataError& error) {
+    throw DataError(name + ": " + error.what());
+  }
+}
 
 /// The options of [model] that describe it, by name.
 EffectiveValues options_of_model(const attention::TransformerConfig& model);

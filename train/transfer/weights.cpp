@@ -27,15 +27,6 @@ int64_t count_in(const TensorFile& file, const std::string& key) {
   return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : 0;
 }
 
-template <class F>
-auto with_file_name(const std::string& name, F f) {
-  try {
-    return f();
-  } catch (const DataError& error) {
-    throw DataError(name + ": " + error.what());
-  }
-}
-
 /// "model.layers = 3 here, 2 in the file; " for each size that tensors have and that differs.
 std::string different_sizes(const attention::TransformerConfig& model, const nn::StateDict& state) {
   std::string out;
