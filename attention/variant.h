@@ -94,8 +94,8 @@ class Variant : public nn::Module {
 
   /// Receives the same, and returns the result in place of it.
   using Substitute = std::function<Variable(const Inputs&, const Mask&, const Variable& result)>;
-  /// Replaces the result of every forward(), to check functions of others as if they were this variant; an empty one
-  /// ends this. See conformance/tools.h.
+  /// Replaces the result of every forward(), so that the suite can check another function in place of this variant.
+  /// An empty function restores the variant's own result. See conformance/tools.h.
   void substitute(Substitute substitute) { substitute_ = std::move(substitute); }
 
   /// The tokens to project keys and values from, for tokens x (B, N, d): x itself, except in

@@ -15,8 +15,8 @@ namespace longhand::train {
 namespace {
 
 const std::string ink = "#1b1f24", dim = "#59636e", grid = "#e3e7ec", paper = "#ffffff";
-/// Any two differ by at least 22 in CIEDE2000, and by 12 as people see them who lack a kind of cones (Machado et al.
-/// 2009). The contrast is at least 3 to white on paper, and 4 to the dark page.
+/// Any two differ by at least 21 in CIEDE2000, and by 11 as people with one kind of cones missing see them (Machado et
+/// al. 2009). The contrast is at least 3 to white on paper, and 4 to the dark page.
 const std::array<std::string, hues> palette = {"#0072b2", "#d55e00", "#2ea75f", "#881d09",
                                                "#9c7efb", "#09565b", "#936567", "#403798",
                                                "#514a3b", "#849695"},
