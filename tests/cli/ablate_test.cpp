@@ -199,6 +199,8 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   };
   CHECK_THAT(against({"--table", "csv"}).out,
              Catch::StartsWith("variant,seeds,baseline,") && Contains("\nlinear,2,"));
+  CHECK_THAT(against({"--csv", "--columns", "variant"}).err,
+             Contains("--columns are of the table of variants; expected --table md, csv, tex"));
   CHECK_THAT(against({"--table", "text", "--columns", "variant,difference"}).out,
              Catch::StartsWith("variant  difference\nsoftmax"));
   const train::Results compared = train::results_of_json(against({"--json"}).out, "stdout");

@@ -201,8 +201,9 @@ TEST_CASE("statistics: accuracies of seeds") {
   CHECK(two->mean == Approx(2. / 3));
   CHECK(two->low == Approx(0.20766).epsilon(1e-3));
   CHECK(two->high == Approx(0.93851).epsilon(1e-3));
-  CHECK(solved(std::vector<double>{0.1, 0.35})->mean == 0.5);
-  CHECK_FALSE(solved(std::vector<double>{0.1, 0.25}));      // too near
+  CHECK(solved(std::vector<double>{0.7, 0.95})->mean == 0.5);
+  CHECK_FALSE(solved(std::vector<double>{0.8, 0.95}));      // too near
+  CHECK_FALSE(solved(std::vector<double>{0, 0, 0.25}));     // far apart, but none solved it
   CHECK_FALSE(solved(std::vector<double>{0.1, 0.3, 0.7}));  // spread
   CHECK_FALSE(solved(std::vector<double>{0.9}));
   CHECK_FALSE(solved(std::vector<double>{}));

@@ -54,10 +54,10 @@ double fisher(int64_t a, int64_t n, int64_t b, int64_t m) {
 struct Lead {
   Estimate difference;  // seed by seed, positive where the best is better
   double p = nan;
-  std::string solved{};  // how many seeds of each solved the task, where others did not
+  std::string solved{};  // how many seeds of each reach what others do not
 };
 
-int64_t number_solved(const SeedScores& scores, double bound) {
+int64_t number_above(const SeedScores& scores, double bound) {
   return std::ranges::count_if(scores, [&](const auto& each) { return each.second > bound; });
 }
 
@@ -75,16 +75,16 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   size_t gap = 1;  // the largest parts those that solved the task from the others
   for (size_t i = 1; i < all.size(); ++i)
     if (all[i] - all[i - 1] > all[gap] - all[gap - 1]) gap = i;
-  constexpr double least = 0.2;  // as in solved()
+  constexpr double least = 0.2, solves = 0.9;  // as in solved()
   if (all[gap] - all[gap - 1] < least) return lead;
   const double bound = (all[gap] + all[gap - 1]) / 2;
-  const int64_t own = number_solved(best.scores, bound),
-                theirs = number_solved(other.scores, bound);
+  const int64_t own = number_above(best.scores, bound), theirs = number_above(other.scores, bound);
   lead.difference.low = lead.difference.high = std::nan("");
   lead.p = fisher(own, std::ssize(best.scores), theirs, std::ssize(other.scores));
-  lead.solved = fmt::format(
-      "{} solves it with {} of {} seeds, {} with {} of {} (Fisher's exact test: p = {:.2g})",
-      best.name, own, best.scores.size(), other.name, theirs, other.scores.size(), lead.p);
+  lead.solved =
+      fmt::format("{} {} with {} of {} seeds, {} with {} of {} (Fisher's exact test: p = {:.2g})",
+                  best.name, all[gap] >= solves ? "solves it" : "reaches " + rounded(all[gap]), own,
+                  best.scores.size(), other.name, theirs, other.scores.size(), lead.p);
   return lead;
 }
 
@@ -228,11 +228,35 @@ std::string over_tasks(const std::vector<Verdict>& verdicts) {
                      verdicts.size(), listed(often), often.size() == 1 ? "is" : "are", where);
 }
 
-Headline headline(const std::vector<TaskScores>& tasks) {
+namespace {
+
+/// Takes from contenders the rates that validation did not choose; their rows. None if all are of one family, whose
+/// rates are what is compared, or where scores of validation are not known.
+std::set<size_t> take_rates(const Metric& metric, std::vector<Contender>& contenders) {
+  std::map<std::string, const Contender*> chosen;
+  for (const Contender& each : contenders) {
+    const Contender*& best = chosen.try_emplace(each.family, &each).first->second;
+    if (std::isnan(best->validation) || metric.better(each.validation, best->validation))
+      best = &each;
+  }
+  std::set<size_t> out;
+  if (chosen.size() < 2) return out;
+  for (const Contender& each : contenders)
+    if (const Contender* const best = chosen.at(each.family);
+        best != &each && !std::isnan(best->validation))
+      out.insert(each.row);
+  std::erase_if(contenders, [&](const Contender& each) { return out.contains(each.row); });
+  return out;
+}
+
+}  // namespace
+
+Headline headline(std::vector<TaskScores> tasks) {
   constexpr size_t most = 12;
   Headline out;
   std::vector<Verdict> verdicts;
-  for (const auto& [name, metric, contenders] : tasks) {
+  for (auto& [name, metric, contenders] : tasks) {
+    out.left_out.merge(take_rates(metric, contenders));
     verdicts.push_back(verdict(metric, contenders, tasks.size() == 1 ? "" : " at " + name));
     const std::vector<std::string>& best = verdicts.back().best;
     const auto scored = std::ranges::count_if(
@@ -242,10 +266,16 @@ Headline headline(const std::vector<TaskScores>& tasks) {
         out.best.insert(each.row);
   }
   if (tasks.size() > 1) out.sentences.push_back(over_tasks(verdicts));
+  if (tasks.size() > 1 &&
+      std::ranges::all_of(verdicts, [](const Verdict& each) { return each.best.empty(); }))
+    return out;
   for (size_t t = 0; t < std::min(most, tasks.size()); ++t)
     out.sentences.push_back(verdicts[t].sentence);
   if (tasks.size() > most)
     out.sentences.push_back(fmt::format("The table has {} more tasks.", tasks.size() - most));
+  if (!out.left_out.empty())
+    out.sentences.push_back(
+        "Each variant has the learning rate that is best on the validation split.");
   return out;
 }
 
@@ -273,7 +303,7 @@ void extend(Values& names, const std::string& key, const Values& values, bool ba
 }  // namespace
 
 RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows) {
-  RowNames out{Values(rows.size()), Values(rows.size())};
+  RowNames out{Values(rows.size()), Values(rows.size()), Values(rows.size())};
   std::map<std::string, Values> values;
   for (size_t r = 0; r < rows.size(); ++r)
     for (const auto& [key, value] : rows[r])
@@ -286,11 +316,14 @@ RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows) 
   for (const auto& [key, of_key] : values)
     if (key.starts_with("data.") && key != "data.task") extend(out.task, key, of_key, false);
   add(out.variant, "attention.type", true);
+  out.family = out.variant;
   for (const auto& [key, of_key] : values) {
     if (key.starts_with("data.") || key == "attention.type") continue;
     Values determined = out.task;  // such as the steps that a task needs
     extend(determined, key, of_key, false);
-    if (determined != out.task) extend(out.variant, key, of_key, false);
+    if (determined == out.task) continue;
+    extend(out.variant, key, of_key, false);
+    if (key != "optimizer.lr") extend(out.family, key, of_key, false);
   }
   return out;
 }

@@ -30,8 +30,10 @@ constexpr double significance = 0.05;
 struct Contender {
   std::string name;
   SeedScores scores;
-  size_t row = 0;        // of it in a table
-  int64_t examples = 0;  // see mean_of()
+  size_t row = 0;                    // of it in a table
+  int64_t examples = 0;              // see mean_of()
+  std::string family{};              // RowNames::family
+  double validation = std::nan("");  // its mean over seeds
 };
 
 /// What is said of a task: the best variant, or those that the seeds do not tell apart.
@@ -57,12 +59,13 @@ struct TaskScores {
 };
 
 /// What is said of all tasks, and the rows that a table prints in bold: the best of each task, where seeds tell
-/// them from another one.
+/// them from another one. Of contenders of a family, which differ in the learning rate alone, only the one that is
+/// best on the validation split is compared with those of other families: the rest are left out.
 struct Headline {
   std::vector<std::string> sentences{};
-  std::set<size_t> best{};
+  std::set<size_t> best{}, left_out{};
 };
-Headline headline(const std::vector<TaskScores>& tasks);
+Headline headline(std::vector<TaskScores> tasks);
 
 /// Three digits, or more where these would make 0 or 1 of another number.
 std::string rounded(double value);
@@ -71,7 +74,7 @@ std::string rounded(double value);
 /// begin with "data.", and of the variant, from all others. A value that follows from those before it has no
 /// part in a name.
 struct RowNames {
-  std::vector<std::string> task, variant;
+  std::vector<std::string> task, variant, family;  // family: the variant but for "optimizer.lr"
 };
 RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows);
 

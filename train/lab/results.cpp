@@ -169,7 +169,7 @@ std::string unequal(const Costs& own, const Costs& baseline) {
   std::vector<std::string> out;
   for (size_t b = 0; b < budgets.size(); ++b)
     if (const auto more = excess(own[b], baseline[b]))
-      out.push_back(fmt::format("{} {:+.0f} %", budgets[b].word, 100 * *more));
+      out.push_back(fmt::format("{} {:+.0f}\u00a0%", budgets[b].word, 100 * *more));
   return fmt::format("{}", fmt::join(out, ", "));
 }
 
@@ -207,7 +207,8 @@ Headline headline_of(const Sweep& sweep, const CellStates& states, const std::ve
   for (size_t i = 0; i < rows.size(); ++i) {
     auto found = std::ranges::find(tasks, names.task[i], &TaskScores::name);
     if (found == tasks.end()) found = tasks.insert(found, {names.task[i], metric});
-    found->contenders.push_back({names.variant[i], rows[i].test, i, rows[i].examples});
+    found->contenders.push_back({names.variant[i], rows[i].test, i, rows[i].examples,
+                                 names.family[i], mean(values_of(rows[i].validation))});
   }
   return headline(tasks);
 }
@@ -355,6 +356,9 @@ Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states
     const SweepVariant& variant = grid.variants[cell.variant];
     if (cell.final && rows[cell.variant].trial != cell.trial) continue;
     const CellState& state = states.at(cell.hash);
+    if (!cell.final && state.status == CellStatus::waiting &&
+        !rows[cell.variant].search.trials[cell.trial].needed)
+      continue;
     const CellRecord& record = state.record;
     const auto from = [](const auto& source, auto member) {
       return source ? Cell{(*source).*member} : Cell{};
@@ -476,8 +480,9 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
     text += fmt::format(" The first or last value of {} was best for: {}; others may be better.",
                         grid.search_key, fmt::join(edges, ", "));
   const CellCounts counts = count_cells(sweep, grid, states);
-  if (const int64_t failed = counts.failed + counts.diverged; failed > 0)
-    text += fmt::format(" {} of {} cells failed.", failed, counts.cells);
+  for (const auto& [number, what] :
+       {std::pair{counts.failed, "failed"}, {counts.diverged, "diverged"}})
+    if (number > 0) text += fmt::format(" {} of {} cells {}.", number, counts.cells, what);
   return text;
 }
 

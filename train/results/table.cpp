@@ -479,17 +479,28 @@ std::string to_text(const Table& table, size_t width) {
   std::string out;
   std::vector<size_t> block = first;
   size_t used = taken;
+  // Blocks below have no rows without a value, such as those without a reason for a failure.
+  const auto shown = [&](const std::vector<size_t>& columns) {
+    Texts rows = texts;
+    const auto says_nothing = [&](const std::vector<std::string>& row) {
+      return std::all_of(columns.begin() + std::ssize(first), columns.end(),
+                         [&](size_t i) { return row[i].empty() || row[i] == "-"; });
+    };
+    if (!out.empty())
+      rows.erase(std::remove_if(rows.begin() + 1, rows.end(), says_nothing), rows.end());
+    return rows;
+  };
   for (size_t i = 0; i < count; ++i) {
     if (std::ranges::find(first, i) != first.end()) continue;
     if (used + widths[i] + 2 > width && block.size() > first.size()) {
-      out += lines_of(texts, block, widths, numeric) + "\n";
+      out += lines_of(shown(block), block, widths, numeric) + "\n";
       block = first;
       used = taken;
     }
     block.push_back(i);
     used += widths[i] + 2;
   }
-  out += lines_of(texts, block, widths, numeric);
+  out += lines_of(shown(block), block, widths, numeric);
   if (!table.marked.empty()) out += "* " + table.mark + "\n";
   return out;
 }

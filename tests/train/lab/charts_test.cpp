@@ -505,6 +505,41 @@ TEST_CASE("charts: damaged cells are not shown as variants") {
   CHECK(board.summary.back() == "1 of 7 runs did not finish: 1 damaged.");
 }
 
+TEST_CASE(
+    "charts: cells that have not begun are counted, but trials that no search needs are not") {
+  const TemporaryDirectory dir;
+  Results results = made_sweep(2, 1);
+  Table& cells = results.tables[1];
+  for (const char* const phase : {"final", "search"}) {
+    cells.rows.push_back(cells.rows.back());
+    cells.rows.back()[cells.column("phase")] = std::string(phase);
+    cells.rows.back()[cells.column("status")] = std::string("waiting");
+  }
+  write_text(dir / "results.json", to_json(results));
+  CHECK(compare(read_inputs({dir / "results.json"})).summary.back() ==
+        "1 of 7 runs did not finish: 1 waiting.");
+  // The directory of a sweep lists those that have begun.
+  write_text(dir / "sweep.toml", "");
+  std::filesystem::create_directory(dir / "cells");
+  CHECK(compare(read_inputs({dir.path()})).summary.back() ==
+        "1 of 1 runs did not finish: 1 waiting.");
+}
+
+TEST_CASE("charts: a sweep of rates is a heat map of variants, each with the rate of validation") {
+  const TemporaryDirectory dir;
+  Results results = made_sweep(4, 3, 5);
+  Table& cells = results.tables[1];
+  cells.columns.push_back({"validation_accuracy", "validation accuracy"});
+  for (size_t r = 0; r < cells.rows.size(); ++r)  // best with the third rate
+    cells.rows[r].emplace_back(r / 3 % 5 == 2 ? 0.9 : 0.1);
+  write_text(dir / "results.json", to_json(results));
+  const Board board = compare(read_inputs({dir / "results.json"}));
+  REQUIRE(board.matrix.rows.size() == 4 * 3);
+  CHECK(board.matrix.rows[0][board.matrix.column("variant")] == Cell{std::string("v3")});
+  CHECK(board.matrix.rows[0][board.matrix.column("chosen")] == Cell{std::string("9e-04")});
+  CHECK(board.leaderboard.rows.size() == 4 * 3 * 5);
+}
+
 TEST_CASE("charts: an axis grows with an interval, or says that it leaves it") {
   const double none = std::nan("");
   std::vector<std::string> facts;

@@ -37,6 +37,37 @@ TEST_CASE("headline: no winner among variants that the seeds do not tell apart")
   CHECK(tie.best.size() == 2);
 }
 
+TEST_CASE("headline: of rates, validation chooses, not the test split") {
+  std::vector<Contender> tried = {
+      contender("a lr=0.001", {0.70, 0.71}), contender("a lr=0.01", {0.5, 0.51}),
+      contender("b lr=0.001", {0.60, 0.61}), contender("b lr=0.01", {0.4, 0.41})};
+  const std::vector<double> validation = {0.5, 0.6, 0.7, std::nan("")};
+  for (size_t i = 0; i < tried.size(); ++i) {
+    tried[i].row = i;
+    tried[i].family = tried[i].name.substr(0, 1);
+    tried[i].validation = validation[i];
+  }
+  const Headline said = headline({{"", {}, tried}});
+  CHECK(said.left_out == std::set<size_t>{0, 3});
+  REQUIRE(said.sentences.size() == 2);
+  CHECK_THAT(said.sentences[0], Contains("b lr=0.001 is the best of 2 variants"));
+  CHECK(said.sentences[1] ==
+        "Each variant has the learning rate that is best on the validation split.");
+  CHECK(headline({{"", {}, {tried[0], tried[1]}}}).left_out.empty());  // of one variant
+  for (Contender& each : tried) each.validation = std::nan("");
+  CHECK(headline({{"", {}, tried}}).left_out.empty());
+  const RowNames names =
+      row_names({{{"attention.type", "a"}, {"optimizer.lr", "1"}, {"model.layers", "1"}},
+                 {{"attention.type", "a"}, {"optimizer.lr", "2"}, {"model.layers", "2"}}});
+  CHECK(names.family == std::vector<std::string>{"a layers=1", "a layers=2"});
+}
+
+TEST_CASE("headline: of tasks without a score, one sentence") {
+  const std::vector<Contender> none = {contender("a", {})};
+  CHECK(headline({{"copy", {}, none}, {"parity", {}, none}}).sentences ==
+        std::vector<std::string>{"2 tasks, none evaluated yet."});
+}
+
 TEST_CASE("headline: an interval that excludes 0 makes no winner before it is corrected") {
   // Alone, p is 0.04; among ten, it is not told apart.
   std::vector<Contender> ten = {contender("a", {0.80, 0.84, 0.82})};
@@ -69,6 +100,9 @@ TEST_CASE("headline: where some seeds solve a task, their numbers are compared")
   const Verdict five = verdict({}, {contender("a", solved), contender("b", failed)}, "");
   CHECK(five.best == std::vector<std::string>{"a"});  // 5 of 5 against 0 of 5: p = 2 / 252
   CHECK_THAT(five.sentence, Contains("a is the best of 2 variants"));
+  const Verdict half =
+      verdict({}, {contender("a", std::vector<double>(5, 0.5)), contender("b", failed)}, "");
+  CHECK_THAT(half.sentence, Contains("a reaches 0.5 with 5 of 5 seeds, b with 0 of 5"));
   const Verdict three =
       verdict({}, {contender("a", {1, 0.99, 1}), contender("b", {0.1, 0.99, 0.1})}, "");
   CHECK(three.best.size() == 2);

@@ -96,6 +96,12 @@ TEST_CASE("tables fit 100 columns") {
   CHECK(times_of('n') == 2);
   CHECK(times_of('k') == 2);
   CHECK(times_of('r') == 1);
+  // Below, only rows that have a value there.
+  named.rows.push_back(named.rows[0]);
+  named.rows[1][0] = std::string(20, 'm');
+  for (size_t i = 3; i < 13; ++i) named.rows[1][i] = Cell{};
+  const std::string sparse = to_text(named);
+  CHECK(sparse.find(std::string(20, 'm')) == sparse.rfind(std::string(20, 'm')));
   CHECK_THROWS_AS(to_format("html", named, named), ConfigError);
 }
 

@@ -54,7 +54,8 @@ std::string attention_of(const ReportedRun& run) {
 
 struct Group {
   std::string label;
-  std::string name{};  // the same at each task
+  std::string name{};    // the same at each task
+  std::string family{};  // RowNames::family
   std::vector<size_t> runs{};
   SeedScores scores{};
   int64_t examples = 0;  // see mean_of()
@@ -135,12 +136,12 @@ class Comparison {
     for (size_t g = 0; g < groups_.size(); ++g)
       for (const size_t run : groups_[g].runs) board_.variant_of[run] = g;
     make_leaderboard();
+    summarise();
     make_matrix();
     add_charts();
     add_heuristics();
     make_runs();
     make_options();
-    summarise();
     return std::move(board_);
   }
 
@@ -267,6 +268,7 @@ class Comparison {
       groups_[g].task = static_cast<size_t>(found - tasks_.begin());
       if (found == tasks_.end()) tasks_.push_back({names.task[g]});
       groups_[g].name = names.variant[g];
+      groups_[g].family = names.family[g];
     }
   }
 
@@ -353,6 +355,12 @@ class Comparison {
     return count == 0 ? nan : sum / static_cast<double>(count);
   }
 
+  double validation_of(const Group& group) const {
+    return mean(group, [&](const ReportedRun& run) {
+      return run.validation ? value_of(metric_of(group), *run.validation) : nan;
+    });
+  }
+
   std::string status_of(const Group& group) const {
     std::map<std::string, size_t> counts;
     for (const size_t run : group.runs) ++counts[runs_[run].status];
@@ -380,9 +388,7 @@ class Comparison {
         parameters = summary->parameters;
         state = summary->state_bytes;
       }
-    const double validation = mean(group, [&](const ReportedRun& run) {
-      return run.validation ? value_of(metric_of(group), *run.validation) : nan;
-    });
+    const double validation = validation_of(group);
     const double loss = mean(group, [&](const ReportedRun& run) {
       return scored(group, run) ? scored(group, run)->loss : nan;
     });
@@ -564,21 +570,29 @@ class Comparison {
     table.name = "matrix";
     table.title = "Tasks and variants";
     // Variants with all tasks first, by their mean over these.
+    const bool tuned = !left_out_.empty();
+    const auto name_of = [&](size_t g) { return tuned ? groups_[g].family : groups_[g].name; };
     std::map<std::string, std::pair<int64_t, double>> ranks;
-    for (const Group& group : groups_)
-      if (auto& [count, sum] = ranks[group.name]; !std::isnan(group.score.mean)) {
+    std::vector<size_t> order;
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      if (left_out_.contains(g)) continue;
+      order.push_back(g);
+      const Group& group = groups_[g];
+      if (auto& [count, sum] = ranks[name_of(g)]; !std::isnan(group.score.mean)) {
         --count;
         sum += metric_of(group).is_accuracy() ? -group.score.mean : group.score.mean;
       }
-    std::vector<size_t> order(groups_.size());
-    std::iota(order.begin(), order.end(), size_t{0});
-    std::ranges::stable_sort(
-        order, {}, [&](size_t g) { return std::tuple(ranks[groups_[g].name], groups_[g].name); });
+    }
+    std::ranges::stable_sort(order, {},
+                             [&](size_t g) { return std::tuple(ranks[name_of(g)], name_of(g)); });
     for (const size_t g : order) {
       const Group& group = groups_[g];
       add_row(table, {},
               {{"task", tasks_[group.task].name},
-               {"variant", group.name},
+               {"variant", name_of(g)},
+               tuned ? RowField("chosen", option(runs_[group.runs[0]], "optimizer.lr"),
+                                "learning rate, chosen")
+                     : RowField(),
                {"metric", metric_of(group).heading()},
                {"score", known(group.score.mean)},
                {"low", known(group.score.low), "95 % from"},
@@ -596,20 +610,23 @@ class Comparison {
 
   void summarise() {
     for (size_t g = 0; g < groups_.size(); ++g)
-      tasks_[groups_[g].task].contenders.push_back(
-          {groups_[g].name, groups_[g].scores, g, groups_[g].examples});
+      tasks_[groups_[g].task].contenders.push_back({groups_[g].name, groups_[g].scores, g,
+                                                    groups_[g].examples, groups_[g].family,
+                                                    validation_of(groups_[g])});
     const Headline said = headline(tasks_);
     board_.summary = said.sentences;
+    left_out_ = said.left_out;
     Table& table = board_.leaderboard;
     for (const size_t row : said.best) table.best.insert({row, table.column("score")});
     std::map<std::string, size_t> others;
     for (const ReportedRun& run : runs_)
       if (!ended.contains(run.status)) ++others[run.status];
+    if (inputs_.waiting > 0) others["waiting"] += inputs_.waiting;
     if (others.empty()) return;
     size_t count = 0;
     for (const auto& [status, number] : others) count += number;
-    board_.summary.push_back(
-        fmt::format("{} of {} runs did not finish: {}.", count, runs_.size(), counted(others)));
+    board_.summary.push_back(fmt::format("{} of {} runs did not finish: {}.", count,
+                                         runs_.size() + inputs_.waiting, counted(others)));
   }
 
   const ReportInputs& inputs_;
@@ -620,6 +637,7 @@ class Comparison {
   std::vector<TaskScores> tasks_;
   Metric common_;  // that of all tasks; "score" where they differ
   std::vector<Group> groups_;
+  std::set<size_t> left_out_;  // of these: Headline::left_out
   Board board_;
 };
 

@@ -243,15 +243,24 @@ class Page {
              {"numbers", Json::array()},
              {"folded", Json::array()}};
     std::string out = "<header><p class=\"mark\">Longhand report</p>\n";
-    std::vector<std::string> sentences = board_.summary;
-    if (inputs_.runs.empty())
-      for (const auto& [path, results] : inputs_.results)
-        if (!results.summary.empty()) sentences.push_back(results.summary);
+    std::vector<std::string> sentences;
+    for (const auto& [path, results] : inputs_.results)  // comparisons, which were asked for
+      if ((results.kind == "report" || inputs_.runs.empty()) && !results.summary.empty())
+        sentences.push_back(results.summary);
+    sentences.insert(sentences.end(), board_.summary.begin(), board_.summary.end());
     if (sentences.empty() && !inputs_.results.empty())
       sentences.push_back(inputs_.results[0].results.title);
+    std::string lead;
     for (size_t i = 0; i < sentences.size(); ++i)
-      out += fmt::format(fmt::runtime(i == 0 ? "<h1>{}</h1>\n" : "<p class=\"lead\">{}</p>\n"),
-                         unbroken(escape_markup(sentences[i])));
+      (i == 0 ? out : lead) +=
+          fmt::format(fmt::runtime(i == 0 ? "<h1>{}</h1>\n" : "<p class=\"lead\">{}</p>\n"),
+                      unbroken(escape_markup(sentences[i])));
+    constexpr size_t most = 5;  // before the overview
+    out += sentences.size() <= most
+               ? lead
+               : "<details class=\"panels\" data-print><summary>What the scores say of each "
+                 "task</summary>" +
+                     lead + "</details>\n";
     out += "<nav aria-label=\"Sections\">";
     if (!inputs_.runs.empty()) out += "<a href=\"#leaderboard\">Leaderboard</a>";
     if (!figures_.curves.empty()) out += "<a href=\"#curves\">Learning curves</a>";
@@ -284,7 +293,9 @@ class Page {
     }
     const std::string table = fmt::format("<div data-whole=\"{}\"></div>\n", index);
     out += "<h2>Leaderboard</h2>\n";
-    out += long_table(table, rows, "variants");
+    out += long_table(
+        table, rows,
+        board_.tasks.size() > 1 ? "rows: each variant at each of its tasks" : "variants");
     const bool several =
         std::ranges::any_of(board_.scores, [](const SeedScores& each) { return each.size() > 1; });
     return out +
@@ -350,6 +361,8 @@ class Page {
                                       {"file", path}})
       if (!value.empty())
         out += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, escape_markup(value));
+    for (const auto& [name, value] : results.provenance)
+      out += fmt::format("<div><dt>{}</dt><dd>{}</dd></div>", name, escape_markup(value));
     return out + "</dl></section>\n";
   }
 

@@ -128,7 +128,7 @@
   /// A <details> that builds its table when it is opened.
   function dataTable(summary, title, columns, {open, print, ...table} = {}) {
     const rows = columns.length ? columns[0].values.length : 0;
-    const details = element('details', {class: 'data'}, element('summary', {}, `${summary} (${rows} rows)`));
+    const details = element('details', {class: 'data'}, element('summary', {}, `${summary} (${rows} ${rows === 1 ? 'row' : 'rows'})`));
     let built = false;
     const build = () => {
       if (built) return;

@@ -224,12 +224,18 @@ class Reader {
     return true;
   }
 
+  static bool is_waiting(const Table& cells, size_t r, const char* phase) {
+    return text_at(cells, r, cells.find("status")) == "waiting" &&
+           text_at(cells, r, cells.find("phase")) == phase;
+  }
+
   void list_cells(const ReportedResults& sweep) {
     const Table *const cells = table_of(sweep.results, "cells"), *const variants = table_of(
                                                                      sweep.results, "variants");
     if (!cells || sweep.metric().empty()) return;
     for (size_t r = 0; r < cells->rows.size(); ++r)
-      inputs.runs.push_back(listed_cell(sweep, *cells, r, *variants));
+      if (!is_waiting(*cells, r, "search"))  // trials that are not needed never begin
+        inputs.runs.push_back(listed_cell(sweep, *cells, r, *variants));
   }
 
   /// Reads the JSON files of a folder that hold results; whether there are any.
@@ -260,6 +266,10 @@ class Reader {
       if (fs::exists(path / "results.json") && read_file(path / "results.json")) {
         const ReportedResults& sweep = inputs.results.back();
         for (ReportedRun& run : runs) run.metric = sweep.metric();
+        if (const Table* const cells = table_of(sweep.results, "cells"))
+          for (size_t r = 0; r < cells->rows.size(); ++r)
+            inputs.waiting += is_waiting(*cells, r, "final") &&
+                              !fs::exists(path / "cells" / text_at(*cells, r, cells->find("cell")));
         std::map<std::string, size_t> order;  // of variants, as in the sweep
         if (const Table* const variants = table_of(sweep.results, "variants"))
           for (size_t r = 0; r < variants->rows.size(); ++r)

@@ -51,6 +51,7 @@ struct ReportedResults {
 struct ReportInputs {
   std::vector<ReportedRun> runs;
   std::vector<ReportedResults> results;
+  size_t waiting = 0;  // cells of sweeps that have not begun, and are not among the runs
 };
 
 /// Reads each path: the directory of a run, the directory of a sweep (its own cells and results.json, as
