@@ -257,6 +257,9 @@ Headline headline(std::vector<TaskScores> tasks) {
   std::vector<Verdict> verdicts;
   for (auto& [name, metric, contenders] : tasks) {
     out.left_out.merge(take_rates(metric, contenders));
+    if (tasks.size() > 1 && !out.left_out.empty())  // names that hold at each task
+      for (Contender& each : contenders)
+        if (!std::isnan(each.validation)) each.name = each.family;
     verdicts.push_back(verdict(metric, contenders, tasks.size() == 1 ? "" : " at " + name));
     const std::vector<std::string>& best = verdicts.back().best;
     const auto scored = std::ranges::count_if(

@@ -540,6 +540,21 @@ TEST_CASE("charts: a sweep of rates is a heat map of variants, each with the rat
   CHECK(board.leaderboard.rows.size() == 4 * 3 * 5);
 }
 
+TEST_CASE("charts: losses of several tasks have colours of their own") {
+  Plot plot{.title = "", .y = "test loss", .kind = Plot::Kind::heat, .falls = true};
+  plot.maps.push_back({.label = "",
+                       .columns = {"copy", "parity"},
+                       .rows = {"a", "b"},
+                       .width = 2,
+                       .height = 2,
+                       .values = {2.1, 0.67, 2.2, 0.69},
+                       .texts = {"2.1", "0.67", "2.2", "0.69"}});
+  const std::string drawn = svg(plot);
+  CHECK(times_in(drawn, "fill=\"#fde725\"") == 2);  // the best of each
+  CHECK(times_in(drawn, "fill=\"#440154\"") == 2);  // the worst
+  CHECK_THAT(drawn, Contains("worst at each task"));
+}
+
 TEST_CASE("charts: an axis grows with an interval, or says that it leaves it") {
   const double none = std::nan("");
   std::vector<std::string> facts;

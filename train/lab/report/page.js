@@ -67,7 +67,7 @@
   function cellOf(column, r, numeric, first) {
     const text = format(column.values[r], column.digits);
     const long = !numeric && !first && text.length > 60 && column.name !== 'command';
-    return element(first ? 'th' : 'td', {class: numeric && 'n', scope: first && 'row'}, !long ? text
+    return element(first ? 'th' : 'td', {class: numeric ? 'n' : first && text.length > 40 && 'wrap', scope: first && 'row'}, !long ? text
       : element('details', {class: 'long'}, element('summary', {}, `${[...text].slice(0, 30).join('')}…`), text));
   }
   /// A table of columns {name, heading, digits, values}, which a click on a heading sorts. Cells [row, column]

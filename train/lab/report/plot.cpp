@@ -587,8 +587,10 @@ class Drawing {
     const auto part = [&](double value) {
       return plot_.falls ? (most - value) / (most - least) : (value - least) / (most - least);
     };
+    // Losses of several tasks have no scale in common: the colours of each column are its own.
+    const bool by_column = plot_.falls && plot_.maps[0].width > 1;
     if (named)
-      for (const HeatMap& map : plot_.maps) squares(map, part);
+      squares(plot_.maps[0], part, by_column);
     else
       tiles(part);
     // The scale of colours.
@@ -598,17 +600,20 @@ class Drawing {
     for (int64_t i = 0; i < 64; ++i)
       for (const uint8_t byte : viridis(part(least + static_cast<double>(i) / 63 * (most - least))))
         scale.push_back(byte);
-    const double begin = left + room_for(canvas_, tick_text(least)) + font_;
-    canvas_.text({left, bottom_ + 0.75 * font_}, tick_text(least), {.colour = dim});
+    const std::string first = by_column ? "best" : tick_text(least),
+                      last = by_column
+                                 ? "worst at each task"
+                                 : tick_text(most) + (most < values.back() ? " and more" : "");
+    const double begin = left + room_for(canvas_, first) + font_;
+    canvas_.text({left, bottom_ + 0.75 * font_}, first, {.colour = dim});
     canvas_.image({begin, bottom_, length, 0.8 * font_}, 64, 1, scale);
-    canvas_.text({begin + length + 0.6 * font_, bottom_ + 0.75 * font_},
-                 tick_text(most) + (most < values.back() ? " and more" : "") + "  " + plot_.y,
+    canvas_.text({begin + length + 0.6 * font_, bottom_ + 0.75 * font_}, last + "  " + plot_.y,
                  {.colour = dim});
     bottom_ += 1.4 * font_;
   }
 
   /// Squares with names and values.
-  void squares(const HeatMap& map, const std::function<double(double)>& part) {
+  void squares(const HeatMap& map, const std::function<double(double)>& part, bool by_column) {
     std::vector<std::vector<std::string>> text, heads;
     const double left = names(map.rows, text, 0.35 * width());
     const double cell = std::min((width() - left) / static_cast<double>(map.width), 8 * font_);
@@ -629,6 +634,12 @@ class Drawing {
         else
           canvas_.text({middle, y - 0.4 * font_ - up}, heads[c][i], {.colour = ink, .anchor = 0.5});
       }
+    std::vector<std::pair<double, double>> ends(map.columns.size(), {INFINITY, -INFINITY});
+    for (size_t i = 0; i < map.values.size(); ++i)
+      if (auto& [best, worst] = ends[i % ends.size()]; std::isfinite(map.values[i])) {
+        best = std::min(best, map.values[i]);
+        worst = std::max(worst, map.values[i]);
+      }
     for (size_t r = 0; r < map.rows.size(); ++r) {
       const double height = font_ * std::max(1.7, 1.15 * static_cast<double>(text[r].size()) + 0.3);
       write_name(text[r], left, y + height / 2);
@@ -636,7 +647,11 @@ class Drawing {
         const size_t at = r * static_cast<size_t>(map.width) + c;
         if (map.texts[at].empty()) continue;
         const bool scored = std::isfinite(map.values[at]);  // others did not end, or failed
-        const double share = scored ? part(map.values[at]) : 0;
+        const auto [best, worst] = ends[c];
+        const double share = !scored        ? 0
+                             : !by_column   ? part(map.values[at])
+                             : worst > best ? (worst - map.values[at]) / (worst - best)
+                                            : 1;
         const Rect place{left + static_cast<double>(c) * cell, y, cell - 1, height - 1};
         canvas_.open("class=\"p\"", map.rows[r] + ", " + map.columns[c] + ": " + map.texts[at]);
         if (scored) fill(place, hex(viridis(share)));
