@@ -392,6 +392,15 @@ TEST_CASE(
   for (const fs::path& path : left) CHECK_FALSE(fs::exists(path));
 }
 
+TEST_CASE("a sweep goes on after a cell that diverged before its first record") {
+  const SweepFolder folder("[[axis]]\noptimizer.lr = [1e-2, 1e30]\ntrain.log_every = [1, 10]\n");
+  REQUIRE(folder.ablate({"--out", "out"}).code == 4);
+  const Outcome again = folder.ablate({"--out", "out"});
+  INFO(again.err);
+  CHECK(again.code == 4);
+  CHECK_THAT(again.out, Contains("1 of 2 cells diverged"));
+}
+
 TEST_CASE("cells that crash, diverge or run out of memory are recorded, and the others go on") {
   const SweepFolder folder(R"(
 [[axis]]

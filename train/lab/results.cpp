@@ -169,7 +169,7 @@ std::string unequal(const Costs& own, const Costs& baseline) {
   std::vector<std::string> out;
   for (size_t b = 0; b < budgets.size(); ++b)
     if (const auto more = excess(own[b], baseline[b]))
-      out.push_back(fmt::format("{} {:+.0f}\u00a0%", budgets[b].word, 100 * *more));
+      out.push_back(fmt::format("{} {:+.0f} %", budgets[b].word, 100 * *more));
   return fmt::format("{}", fmt::join(out, ", "));
 }
 

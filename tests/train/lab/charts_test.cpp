@@ -536,7 +536,7 @@ TEST_CASE("charts: a sweep of rates is a heat map of variants, each with the rat
   const Board board = compare(read_inputs({dir / "results.json"}));
   REQUIRE(board.matrix.rows.size() == 4 * 3);
   CHECK(board.matrix.rows[0][board.matrix.column("variant")] == Cell{std::string("v3")});
-  CHECK(board.matrix.rows[0][board.matrix.column("chosen")] == Cell{std::string("9e-04")});
+  CHECK(std::get<double>(board.matrix.rows[0][board.matrix.column("chosen")]) == Approx(9e-4));
   CHECK(board.leaderboard.rows.size() == 4 * 3 * 5);
 }
 

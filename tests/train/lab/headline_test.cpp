@@ -39,8 +39,8 @@ TEST_CASE("headline: no winner among variants that the seeds do not tell apart")
 
 TEST_CASE("headline: of rates, validation chooses, not the test split") {
   std::vector<Contender> tried = {
-      contender("a lr=0.001", {0.70, 0.71}), contender("a lr=0.01", {0.5, 0.51}),
-      contender("b lr=0.001", {0.60, 0.61}), contender("b lr=0.01", {0.4, 0.41})};
+      contender("a lr=0.001", {0.70, 0.71, 0.70}), contender("a lr=0.01", {0.5, 0.51, 0.5}),
+      contender("b lr=0.001", {0.60, 0.61, 0.60}), contender("b lr=0.01", {0.4, 0.41, 0.4})};
   const std::vector<double> validation = {0.5, 0.6, 0.7, std::nan("")};
   for (size_t i = 0; i < tried.size(); ++i) {
     tried[i].row = i;

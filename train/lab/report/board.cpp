@@ -587,12 +587,15 @@ class Comparison {
                              [&](size_t g) { return std::tuple(ranks[name_of(g)], name_of(g)); });
     for (const size_t g : order) {
       const Group& group = groups_[g];
+      const ReportedRun& run = runs_[group.runs[0]];
+      const auto rate = run.options.find("optimizer.lr");
       add_row(table, {},
               {{"task", tasks_[group.task].name},
                {"variant", name_of(g)},
-               tuned ? RowField("chosen", option(runs_[group.runs[0]], "optimizer.lr"),
-                                "learning rate, chosen")
-                     : RowField(),
+               !tuned ? RowField()
+                      : RowField("chosen",
+                                 rate == run.options.end() ? Cell{} : option_cell(rate->second, ""),
+                                 "learning rate, chosen"),
                {"metric", metric_of(group).heading()},
                {"score", known(group.score.mean)},
                {"low", known(group.score.low), "95 % from"},
