@@ -72,7 +72,8 @@ std::optional<CellResults> results_of(const fs::path& folder) {
     add("test.json", data::read_text_file(folder / "test.json"));
   else
     out.lines.emplace_back();
-  std::istringstream metrics(data::read_text_file(folder / "metrics.jsonl"));
+  const fs::path records = folder / "metrics.jsonl";  // none if it diverged before the first
+  std::istringstream metrics(fs::exists(records) ? data::read_text_file(records) : "");
   int64_t line = 0;
   for (std::string text; std::getline(metrics, text);)
     add(concat_message("metrics.jsonl:", ++line), text);
