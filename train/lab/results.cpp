@@ -244,7 +244,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   table.note =
       "Means over seeds, with 95 % intervals (Student's t; of an accuracy also for the choice of "
       "the "
-      "test examples, and cut to 0 … 1). "
+      "test examples, and cut to 0 … 1; of a loss, cut at 0). "
       "Difference and p are those of a paired t test against the baseline, seed by seed, with p "
       "corrected for the number of tests (Holm); there is no p where few seeds solve the task and "
       "others do not, or where all differences are equal. The checkpoint was chosen on the "

@@ -19,10 +19,15 @@ inline std::vector<double> values_of(const SeedScores& scores) {
   return out;
 }
 
-/// The mean over seeds, of accuracies with accuracy_of_seeds(). With the number of test examples, which all seeds
+/// The mean over seeds, of accuracies with accuracy_of_seeds(), of losses with an interval that is cut at 0. With the number of test examples, which all seeds
 /// share, the interval of an accuracy m includes that these are a sample: the variance of one is at most m (1 - m).
 inline Estimate mean_of(const SeedScores& scores, bool accuracy, int64_t examples = 0) {
-  if (!accuracy) return estimate(values_of(scores));
+  if (!accuracy) {
+    Estimate out = estimate(values_of(scores));
+    if (std::ranges::all_of(scores, [](const auto& each) { return each.second >= 0; }))
+      out.low = std::max(out.low, 0.0);
+    return out;
+  }
   Estimate out = accuracy_of_seeds(values_of(scores));
   if (examples == 0 || std::isnan(out.low)) return out;
   const double sampled =

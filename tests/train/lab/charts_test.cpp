@@ -552,7 +552,7 @@ TEST_CASE("charts: losses of several tasks have colours of their own") {
   const std::string drawn = svg(plot);
   CHECK(times_in(drawn, "fill=\"#fde725\"") == 2);  // the best of each
   CHECK(times_in(drawn, "fill=\"#440154\"") == 2);  // the worst
-  CHECK_THAT(drawn, Contains("worst at each task"));
+  CHECK_THAT(drawn, Contains("worst test loss of each task"));
 }
 
 TEST_CASE("charts: an axis grows with an interval, or says that it leaves it") {

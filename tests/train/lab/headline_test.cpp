@@ -40,7 +40,7 @@ TEST_CASE("headline: no winner among variants that the seeds do not tell apart")
 TEST_CASE("headline: of rates, validation chooses, not the test split") {
   std::vector<Contender> tried = {
       contender("a lr=0.001", {0.70, 0.71, 0.70}), contender("a lr=0.01", {0.5, 0.51, 0.5}),
-      contender("b lr=0.001", {0.60, 0.61, 0.60}), contender("b lr=0.01", {0.4, 0.41, 0.4})};
+      contender("b lr=0.001", {0.62, 0.61, 0.60}), contender("b lr=0.01", {0.4, 0.41, 0.4})};
   const std::vector<double> validation = {0.5, 0.6, 0.7, std::nan("")};
   for (size_t i = 0; i < tried.size(); ++i) {
     tried[i].row = i;
@@ -60,6 +60,15 @@ TEST_CASE("headline: of rates, validation chooses, not the test split") {
       row_names({{{"attention.type", "a"}, {"optimizer.lr", "1"}, {"model.layers", "1"}},
                  {{"attention.type", "a"}, {"optimizer.lr", "2"}, {"model.layers", "2"}}});
   CHECK(names.family == std::vector<std::string>{"a layers=1", "a layers=2"});
+}
+
+TEST_CASE("headline: the interval of losses does not reach below 0") {
+  const Estimate mean = mean_of({{0, 0.6}, {1, 0.9}}, false);
+  CHECK(mean.mean == 0.75);
+  CHECK(mean.low == 0);
+  CHECK(mean.high > 2);
+  CHECK(mean_of({{0, -0.6}, {1, 0.9}}, false).low < 0);
+  CHECK(std::isnan(mean_of({{0, 0.6}}, false).low));
 }
 
 TEST_CASE("headline: of tasks without a score, one sentence") {

@@ -109,6 +109,11 @@ struct Origin {
 const std::vector<Origin> origins = {
     {{"version", "Longhand"}, [](const Summary& s) { return s.version; }},
     {{"machine", "machine"}, [](const Summary& s) { return s.machine; }},
+    {{"commit", "commit"},
+     [](const Summary& s) {
+       const auto found = s.provenance.find("commit");
+       return found == s.provenance.end() ? std::string() : found->second;
+     }},
     {{"host", "host"}, [](const Summary& s) { return s.host; }},
     {{"data", "data (XXH3-128 of the first examples)"}, [](const Summary& s) {
        std::vector<std::string> out;

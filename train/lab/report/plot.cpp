@@ -602,13 +602,13 @@ class Drawing {
         scale.push_back(byte);
     const std::string first = by_column ? "best" : tick_text(least),
                       last = by_column
-                                 ? "worst at each task"
-                                 : tick_text(most) + (most < values.back() ? " and more" : "");
+                                 ? "worst " + plot_.y + " of each task"
+                                 : tick_text(most) + (most < values.back() ? " and more" : "") +
+                                       "  " + plot_.y;
     const double begin = left + room_for(canvas_, first) + font_;
     canvas_.text({left, bottom_ + 0.75 * font_}, first, {.colour = dim});
     canvas_.image({begin, bottom_, length, 0.8 * font_}, 64, 1, scale);
-    canvas_.text({begin + length + 0.6 * font_, bottom_ + 0.75 * font_}, last + "  " + plot_.y,
-                 {.colour = dim});
+    canvas_.text({begin + length + 0.6 * font_, bottom_ + 0.75 * font_}, last, {.colour = dim});
     bottom_ += 1.4 * font_;
   }
 
