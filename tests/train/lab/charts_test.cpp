@@ -589,6 +589,7 @@ TEST_CASE("charts: names are never cut") {
         {.label = "a variant with a name of many words, the " + std::to_string(s) + "th",
          .hue = s,
          .points = {{1, 1, std::nan(""), std::nan("")}, {2, 2, std::nan(""), std::nan("")}}});
+  plot.series[3].label = "of one long word: " + std::string(300, 'w');
   for (const double width : {120.0, 240.0, 440.0}) {
     const FigureFormat format{.width = width, .font_size = 8};
     const auto canvas = svg_canvas(format);

@@ -222,12 +222,25 @@ double room_for(const Canvas& canvas, std::string_view text, double size = 1) {
   return 1.18 * canvas.width_of(text, size);
 }
 
-/// Text in lines that are at most so wide, unless a word is wider.
+/// Text in lines that are at most so wide. A word may be wider by a half before it is broken, too.
 std::vector<std::string> broken(const Canvas& canvas, const std::string& text, double width) {
   std::vector<std::string> lines(1);
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find(' ', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
+    std::string word = text.substr(begin, end - begin);
+    const bool too_wide = room_for(canvas, word) > 1.5 * width;
+    while (too_wide && room_for(canvas, word) > width) {
+      size_t fits = 0;
+      for (size_t next = 1; next < word.size(); ++next)
+        if ((word[next] & 0xc0) != 0x80) {  // not within a character
+          if (fits > 0 && room_for(canvas, word.substr(0, next)) > width) break;
+          fits = next;
+        }
+      if (fits == 0) break;
+      if (!lines.back().empty()) lines.emplace_back();
+      lines.back() = word.substr(0, fits);
+      word.erase(0, fits);
+    }
     if (lines.back().empty())
       lines.back() = word;
     else if (room_for(canvas, lines.back() + " " + word) <= width)
