@@ -255,11 +255,14 @@ Headline headline(std::vector<TaskScores> tasks) {
   constexpr size_t most = 12;
   Headline out;
   std::vector<Verdict> verdicts;
+  std::set<std::string> names;  // of those with a score
+  for (auto& [name, metric, contenders] : tasks) out.left_out.merge(take_rates(metric, contenders));
   for (auto& [name, metric, contenders] : tasks) {
-    out.left_out.merge(take_rates(metric, contenders));
-    if (tasks.size() > 1 && !out.left_out.empty())  // names that hold at each task
-      for (Contender& each : contenders)
-        if (!std::isnan(each.validation)) each.name = each.family;
+    for (Contender& each : contenders) {
+      if (tasks.size() > 1 && !out.left_out.empty() && !std::isnan(each.validation))
+        each.name = each.family;  // which holds at each task
+      if (!each.scores.empty()) names.insert(each.name);
+    }
     verdicts.push_back(verdict(metric, contenders, tasks.size() == 1 ? "" : " at " + name));
     const std::vector<std::string>& best = verdicts.back().best;
     const auto scored = std::ranges::count_if(
@@ -268,10 +271,11 @@ Headline headline(std::vector<TaskScores> tasks) {
       if (std::ssize(best) < scored && std::ranges::count(best, each.name))
         out.best.insert(each.row);
   }
-  if (tasks.size() > 1) out.sentences.push_back(over_tasks(verdicts));
-  if (tasks.size() > 1 &&
-      std::ranges::all_of(verdicts, [](const Verdict& each) { return each.best.empty(); }))
-    return out;
+  if (tasks.size() > 1)
+    out.sentences.push_back(names.size() != 1 ? over_tasks(verdicts)
+                                              : fmt::format("{} tasks: only {} has been evaluated.",
+                                                            tasks.size(), *names.begin()));
+  if (tasks.size() > 1 && names.empty()) return out;
   for (size_t t = 0; t < std::min(most, tasks.size()); ++t)
     out.sentences.push_back(verdicts[t].sentence);
   if (tasks.size() > most)

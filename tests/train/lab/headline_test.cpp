@@ -75,6 +75,9 @@ TEST_CASE("headline: of tasks without a score, one sentence") {
   const std::vector<Contender> none = {contender("a", {})};
   CHECK(headline({{"copy", {}, none}, {"parity", {}, none}}).sentences ==
         std::vector<std::string>{"2 tasks, none evaluated yet."});
+  // Nor is the only one the best.
+  CHECK(headline({{"copy", {}, {contender("a", {1, 1})}}, {"parity", {}, none}}).sentences[0] ==
+        "2 tasks: only a has been evaluated.");
 }
 
 TEST_CASE("headline: an interval that excludes 0 makes no winner before it is corrected") {
