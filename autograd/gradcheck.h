@@ -1,4 +1,4 @@
-// Comparison of gradient rules with central differences.
+// Comparison of backward functions with central differences.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// OperationObserver: sees every operation and every gradient rule, to find where a value came from.
+// OperationObserver: sees every operation and every backward function, to find where a value came from.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ struct Operation {
   std::span<const Variable> inputs;  // some may be undefined
   /// Identifies it in the backward pass; nothing if it was not recorded (see NoGrad).
   std::optional<uint64_t> number{};
-  /// Whether a gradient rule computed it, as recompute() does.
+  /// Whether a backward function computed it, as recompute() does.
   bool in_backward = false;
 };
 
@@ -35,7 +35,7 @@ class OperationObserver {
 
   /// After an operation computed its result.
   virtual void on_result(const Operation& operation, Tensor& result) = 0;
-  /// After the gradient rule of the operation with this number ran. `grad_in` are the gradients of
+  /// After the backward function of the operation with this number ran. `grad_in` are the gradients of
   /// its inputs accumulated so far, null for inputs that need none. `grad_out` has no elements for an
   /// operation with several results, of each of which on_result() was told.
   virtual void on_gradients(std::string_view operation, uint64_t number, const Tensor& grad_out,

@@ -18,7 +18,7 @@ namespace {
 thread_local bool recording = true;
 std::atomic<uint64_t> node_count{0};
 
-// While a gradient rule runs on this thread: the number of nodes that existed before it.
+// While a backward function runs on this thread: the number of nodes that existed before it.
 thread_local uint64_t foreign_nodes = 0;
 
 // The innermost observer of this thread; null if there is none.
@@ -242,7 +242,7 @@ Nodes nodes_behind(const std::shared_ptr<detail::Node>& root) {
   for (size_t i = 0; i < nodes.size(); ++i) {
     const std::shared_ptr<detail::Node> node = nodes[i];
     check(!node->done, "backward: the graph of ", node->op, " was freed by an earlier backward()");
-    check(node->leaf || node->number >= foreign_nodes, "backward: a gradient rule depends on ",
+    check(node->leaf || node->number >= foreign_nodes, "backward: a backward function depends on ",
           node->op, ", which was computed outside of it: it must be an input");
     for (const auto& input : node->inputs)
       if (input && seen.insert(input.get()).second) nodes.push_back(input);

@@ -16,19 +16,19 @@ class GradSlot;
 class Variable;
 using Variables = std::vector<Variable>;
 
-/// The gradient rule of an operation. Given the gradient of its result, it serves each slot of
+/// The backward function of an operation. Given the gradient of its result, it serves each slot of
 /// grad_in that is true (the others need no gradient), exactly once, by accumulate() or take(). It
 /// must not write to grad_out, which may have any strides. It runs under NoGrad.
 using Backward = std::function<void(const Tensor& grad_out, std::span<GradSlot> grad_in)>;
 
-/// The gradient rule of an operation with several results: grads_out has the gradient of each, zeros
+/// The backward function of an operation with several results: grads_out has the gradient of each, zeros
 /// for a result that the root does not depend on.
 using BackwardOfAll =
     std::function<void(std::span<const Tensor> grads_out, std::span<GradSlot> grad_in)>;
 
 namespace detail {
 
-/// A recorded operation, or a leaf. It holds no values: only what the gradient rule has captured
+/// A recorded operation, or a leaf. It holds no values: only what the backward function has captured
 /// stays alive.
 struct Node {
   Shape shape;
@@ -136,7 +136,7 @@ class GradSlot {
   bool served_ = false;
 };
 
-/// Returns the result of an operation as a Variable with its inputs and gradient rule. If no input
+/// Returns the result of an operation as a Variable with its inputs and backward function. If no input
 /// needs a gradient, or recording is disabled (NoGrad), the rule is dropped. `op` must have static
 /// lifetime (a literal).
 Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
@@ -156,7 +156,7 @@ Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
 /// graph. Without a seed, root must have one element, and the seed is 1. Gradients are first-order:
 /// the backward pass is not recorded.
 ///
-/// Throws Error if the graph has already been freed or a gradient rule omits a required gradient
+/// Throws Error if the graph has already been freed or a backward function omits a required gradient
 /// (naming the operation and the input), ShapeError if the seed does not have root's shape.
 /// Exceptions of a rule pass through; only some of the leaves may then have their gradients.
 ///

@@ -711,7 +711,7 @@ struct Hdf5Reader::State {
       H5L_info_t info;
       must(H5Lget_info(object, part.c_str(), &info, H5P_DEFAULT), what(path));
       check<DataError>(info.type == H5L_TYPE_HARD, what(path), ": \"", part,
-                       "\" is a link to elsewhere, which is not followed");
+                       "\" is an external link, which is not followed");
       object = own(H5Oopen(object, part.c_str(), H5P_DEFAULT), H5Oclose, what(path));
     }
     if (!any_style) check_format(object, what(path));
@@ -1000,7 +1000,7 @@ Survey survey(const RegularFile& regular) {
         const std::string what = at + '/' + child;
         H5L_info_t info;
         must(H5Lget_info(group, child.c_str(), &info, H5P_DEFAULT), what);
-        check<DataError>(info.type == H5L_TYPE_HARD, what, ": is a link to elsewhere");
+        check<DataError>(info.type == H5L_TYPE_HARD, what, ": is an external link");
         Handle object = own(H5Oopen(group, child.c_str(), H5P_DEFAULT), H5Oclose, what);
         const H5I_type_t type = H5Iget_type(object);
         if (type == H5I_GROUP) self(self, std::move(object), what, depth + 1);

@@ -119,8 +119,7 @@ TokenRows read(const fs::path& path, std::optional<bool>& per_token) {
     any = any || std::any_of(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
   });
   check<DataError>(rows.size() > 0, path.string(), ": expected at least one example, got none");
-  check<DataError>(any, path.string(), ": every target is ", ignore_index,
-                   ": there is nothing to learn or to measure");
+  check<DataError>(any, path.string(), ": no targets: every one is ", ignore_index);
   return rows;
 }
 

@@ -16,7 +16,7 @@ longhand=$build/longhand
 runs=runs/quickstart
 echo "== compare six attention variants"
 "$longhand" ablate examples/sweeps/quickstart.toml --out "$runs" --jobs 2
-echo "== what the task gives away without attention"
+echo "== shortcut baselines: what the task allows without attention"
 "$longhand" analyse heuristics mqar --set data.length=32 --set data.pairs=4 \
   --set data.vocabulary=64 --quiet -o "$runs/heuristics.json" >/dev/null
 "$longhand" report "$runs" "$runs/heuristics.json" -o "$runs/report.html" >/dev/null

@@ -59,7 +59,7 @@ class DeltaAttention : public Variant {
   Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override;
 };
 
-/// The delta rule with keys k̂ and queries q̂ of length 1, and strengths β = sigmoid(x P) for each head,
+/// The delta rule with keys k̂ and queries q̂ of unit norm, and write strengths β = sigmoid(x P) for each head,
 /// or up to 2:
 ///
 ///   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + β_i k̂_i (v_i - S'_iᵀ k̂_i)ᵀ

@@ -13,7 +13,7 @@ namespace longhand::attention {
 void fill_step_bias(Tensor& b, const Generator& random);
 void fill_log_rate(Tensor& A, const Generator& random);
 
-/// These decays of the tokens, one a head, with y = x W_g.
+/// These decays of the tokens, one per head, with y = x W_g.
 struct HeadDecay {
   HeadDecay(const nn::Scope& step_scope, const nn::Scope& bias_scope, const nn::Scope& rate_scope,
             const Config& config, const nn::Init& step_init = nn::init::xavier_uniform());

@@ -30,9 +30,9 @@ struct CacheScores {
   int64_t capacity = 0;
   std::function<int64_t(int64_t token)> place{};
   int64_t most = 0;              // if not 0, only the keys with the `most` highest scores
-  std::vector<double> slopes{};  // one a head, or none: -slope (i - j) is added to s_ij
-  std::vector<double> biases{};  // one a head, or none: added to s_ij
-  std::vector<double> sinks{};   // one a head, or none: e^sink is added to the sums of `normalized`
+  std::vector<double> slopes{};  // one per head, or none: -slope (i - j) is added to s_ij
+  std::vector<double> biases{};  // one per head, or none: added to s_ij
+  std::vector<double> sinks{};   // one per head, or none: e^sink is added to sums of `normalized`
   /// The log decay (B, H) of a token, or empty: Σ of those of the tokens t, j < t <= i, is added to
   /// s_ij.
   std::function<Tensor(const Token&)> log_decay{};

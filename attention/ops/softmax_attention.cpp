@@ -998,7 +998,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
   check<ConfigError>(!g.defined() || options.causal,
                      "softmax_attention: a log_decay requires causal attention");
   check<ShapeError>(options.slopes.empty() || static_cast<int64_t>(options.slopes.size()) == z.H,
-                    "softmax_attention: expected ", z.H, " slopes, one a head, or none, got ",
+                    "softmax_attention: expected ", z.H, " slopes, one per head, or none, got ",
                     options.slopes.size());
   const double p = options.dropout.p;
   check<ConfigError>(0 <= p && p < 1, "softmax_attention: expected dropout in [0, 1), got ", p);

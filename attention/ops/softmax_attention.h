@@ -34,7 +34,7 @@ struct SoftmaxAttentionOptions {
   /// Blocks of keys that are not on the list of a block of queries are skipped; null: none are. The
   /// other options apply as well.
   std::shared_ptr<const BlockPattern> pattern{};
-  std::vector<double> slopes{};  // one a head, or none: -slope |i - j| is added to the scores
+  std::vector<double> slopes{};  // one per head, or none: -slope |i - j| is added to the scores
   /// (B, M, H), at most 0, finite; undefined: 0. The sum of log_decay_t over j < t <= i is added to
   /// the score of query i and key j: a forget gate. Lin et al. 2025 (arXiv 2503.02130), eq. 3-4.
   Variable log_decay{};

@@ -10,9 +10,9 @@ enum class SequencePath {
   gathered,  // every rank gathers all tokens and computes all of the attention: nothing is saved
   heads,     // whole sequences of H / P heads on every rank
   keys,      // keys and values of all tokens; every rank computes the queries of its part
-  ring,   // the same, but keys and values go round, and every rank has those of few parts at a time
-  sums,   // sums over all tokens, of a size that does not depend on their number; causal: state
-  state,  // the states after the parts before this one, of constant size
+  ring,  // the same, but keys and values are passed around: a rank has those of few parts at a time
+  sums,  // sums over all tokens, of a size that does not depend on their number; causal: state
+  state,      // the states after the parts before this one, of constant size
   landmarks,  // landmarks, and sums over tokens for each of them
   halo,       // tokens next to the part
   local,      // nothing

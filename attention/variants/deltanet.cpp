@@ -4,8 +4,8 @@
 //
 //   S_i = S_(i-1) + β_i k_i (v_i - S_(i-1)ᵀ k_i)ᵀ,   o_i = S_iᵀ q_i / sqrt(D)
 //
-// with queries and keys of length 1, after silu, and strengths β_i = sigmoid(x_i P), one a head. With
-// strengths up to 2 a transition I - β k kᵀ may have the eigenvalue -1 (Grazzi et al. 2024, arXiv
+// with queries and keys of unit norm, after silu, and write strengths β_i = sigmoid(x_i P), one per head. With
+// β up to 2 a transition I - β k kᵀ may have the eigenvalue -1 (Grazzi et al. 2024, arXiv
 // 2411.12537). The short convolution of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"

@@ -99,7 +99,7 @@ void fnet_limits(Findings& f) {
 
 Spec fnet_variant() {
   return make_spec<FnetOptions, Fnet>(
-      {.summary = "the Fourier transform of the values over tokens and channels, a control",
+      {.summary = "the Fourier transform of the values over tokens and channels, a baseline",
        .paper = "Lee-Thorp et al. 2021, arXiv 2105.03824",
        .cases = {{}, {{"norm", "none"}}},
        .evidence = {{"limits",

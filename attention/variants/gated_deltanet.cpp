@@ -4,7 +4,7 @@
 //   S'_i = e^{g_i} S_(i-1),   S_i = S'_i + β_i k_i (v_i - S'_iᵀ k_i)ᵀ,   o_i = S_iᵀ q_i / sqrt(D)
 //   g_i = -e^A softplus(x_i W_g + b),   out_i = norm(o_i) ∘ silu(x_i W)
 //
-// with queries and keys of length 1, after silu, β_i = sigmoid(x_i P), and A and b learned for each
+// with queries and keys of unit norm, after silu, β_i = sigmoid(x_i P), and A and b learned for each
 // head. The short convolution of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"

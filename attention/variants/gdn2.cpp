@@ -4,7 +4,7 @@
 //   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + k_i (w_i ∘ v_i - S'_iᵀ (b_i ∘ k_i))ᵀ,   o_i = S_iᵀ q_i / sqrt(D)
 //   b_i = sigmoid(x_i W_b),   w_i = sigmoid(x_i W_w)
 //
-// with queries and keys of length 1, after silu, and the decays g, norm and gate of kda. With `negative` it is b_i = 2
+// with queries and keys of unit norm, after silu, and the decays g, norm and gate of kda. With `negative` it is b_i = 2
 // sigmoid(x_i W_b): the eigenvalue 1 - Σ_l b_il k_il² of I - k_i (b_i ∘ k_i)ᵀ is then at least -1. The short convolution
 // of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"

@@ -114,7 +114,7 @@ void controls(Findings& f) {
 
 Spec mean_variant() {
   return make_spec<MeanOptions, Mean>(
-      {.summary = "the mean of all values: uniform attention, a control",
+      {.summary = "the mean of all values: uniform attention, a baseline",
        .paper = "-",
        .evidence = {{"weights", "mean: equal over all visible tokens; none: the token itself only",
                      controls}}});

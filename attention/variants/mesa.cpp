@@ -5,7 +5,7 @@
 //   o_i = B_iᵀ (A_i + diag(λ))⁻¹ q_i,   out_i = norm(o_i) ∘ silu(x_i Wᵀ)
 //   g_i = log sigmoid(x_i Uᵀ + u),   β_i = sigmoid(x_i Pᵀ),   λ = λ_0 + softplus(l)
 //
-// with queries and keys of length 1, after silu; U and P (H, H D), u (H) and l (H, D) are learned,
+// with queries and keys of unit norm, after silu; U and P (H, H D), u (H) and l (H, D) are learned,
 // λ_0 is a lower bound, and W is the optional gate. M_i = B_iᵀ (A_i + diag(λ))⁻¹ minimises Σ_j
 // e^{g_(j+1) + … + g_i} β_j |v_j - M k_j|² + Σ λ_c |M_c|². The systems are solved by conjugate
 // gradients, whose products are scans (ops/ridge_scan.h).
@@ -72,7 +72,7 @@ class Mesa final : public UnitDeltaAttention {
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
 
-  /// Queries of length 1.
+  /// Queries of unit norm.
   DeltaInputs operands(const Inputs& in) const override {
     DeltaInputs out = UnitDeltaAttention::operands(in);
     out.q = out.q * std::sqrt(static_cast<double>(in.q.size(3)));
@@ -162,7 +162,7 @@ std::unique_ptr<Variant> plain_mesa(const std::string& solve = "cg", double deca
   return out;
 }
 
-// What the variant reads, by its formulas: q and k of length 1, β, g and λ.
+// What the variant reads, by its formulas: q and k of unit norm, β, g and λ.
 struct Read {
   Variable q, k, beta, log_decay, lambda;
 };

@@ -49,7 +49,7 @@ class None final : public Variant {
 }  // namespace
 
 Spec none_variant() {
-  return make_spec<NoneOptions, None>({.summary = "the token's own value: no attention, a control",
+  return make_spec<NoneOptions, None>({.summary = "the token's own value: no attention, a baseline",
                                        .paper = "-",
                                        .weights = [](const DefinitionInputs& in) {
                                          return definitions::none(in.visible, in.q.dtype());

@@ -107,7 +107,7 @@ class Random final : public Variant {
 
 Spec random_variant() {
   return make_spec<RandomOptions, Random>(
-      {.summary = "fixed random weights that depend on positions, a control",
+      {.summary = "fixed random weights that depend on positions, a baseline",
        .paper = "Tay et al. 2020, arXiv 2005.00743",
        .cases = {{}, {{"spread", 3.0}, {"dropout", 0.3}}}});
 }

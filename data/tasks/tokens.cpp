@@ -47,7 +47,7 @@ File open_verified(const std::string& path) {
   check<DataError>(
       version == 1 || sealed, path,
       " has changed since Longhand wrote it: it does not end with its digest; restore "
-      "or make the file anew, or delete its attribute \"format\" if the change is yours");
+      "or regenerate the file, or delete its attribute \"format\" if the change is yours");
   if (version == 1 && has_file_guard()) file->allow_new_style_groups();
   return file;
 }
@@ -162,7 +162,7 @@ class StoredTokens final : public Dataset {
       hasher.add(block);
     }
     check<DataError>(kind_ != TargetKind::classes || largest.target >= 0, where(targets_),
-                     "every target is ", ignore_index, ": there is nothing to learn or to measure");
+                     "no targets: every one is ", ignore_index);
     hash_ = hasher.hex();
     check_hash(hash_);
     return largest;
@@ -273,7 +273,7 @@ class StoredTokens final : public Dataset {
     check<DataError>(
         found == expected, where(group_), "its examples have the hash ", found,
         ", but the attribute \"", key, "\" states ", expected,
-        ": they have changed since they were written; restore or make the file anew, or "
+        ": they have changed since they were written; restore or regenerate the file, or "
         "delete the attribute if the change is yours");
   }
 

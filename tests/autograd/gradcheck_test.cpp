@@ -11,7 +11,7 @@ using longhand::test::random;
 
 namespace {
 
-// x² with a gradient rule given by the caller: df(dy, x, i) for row-major element i, accumulated
+// x² with a backward function given by the caller: df(dy, x, i) for row-major element i, accumulated
 // with beta unless `forgets_beta`.
 using Derivative = std::function<double(double dy, double x, int64_t i)>;
 Variable square_with(const Variable& x, Derivative df, bool forgets_beta = false) {

@@ -217,7 +217,7 @@ const std::vector<Attack>& attacks() {
            H5Lcreate_soft("/model/x", file, "model/y", H5P_DEFAULT, H5P_DEFAULT);
          });
        },
-       inspect, "a.h5", "link to elsewhere"},
+       inspect, "a.h5", "external link"},
       {"a group that contains itself",
        [](const TinyFolder& folder) {
          forge_checkpoint(folder, [](hid_t file) {

@@ -168,7 +168,7 @@ TEST_CASE("plugin: what cannot be loaded is refused with the reason") {
                                       Contains("cut.so: cannot load the plugin"));
   }
   folder.write_changed("none.so", "longhand_plugin", "longhand_plugyn");
-  CHECK_THAT(refusal("none.so"), Contains("none.so is no plugin of Longhand"));
+  CHECK_THAT(refusal("none.so"), Contains("none.so is not a Longhand plugin"));
   folder.write_changed("later.so", std::string(LONGHAND_VERSION "\0", 6),
                        std::string("0.9.0\0", 6));
   CHECK_THAT(refusal("later.so"),

@@ -484,7 +484,7 @@ TEST_CASE("a survey reads everything and counts what cannot be read") {
   const Survey part = survey(RegularFile(damaged));
   CHECK(part.datasets == 1);
   CHECK(part.refused == 1);
-  CHECK_THAT(part.first_refusal, Contains("out: is a link to elsewhere"));
+  CHECK_THAT(part.first_refusal, Contains("out: is an external link"));
 
   const auto refuses = [&](const char* reason) {
     const Survey found = survey(RegularFile(dir / "t.h5"));
@@ -605,11 +605,11 @@ TEST_CASE("nothing outside the file is read") {
                behind_guard.allow_new_style_groups();
                behind_guard.read("x");
              }),
-             Contains("link to elsewhere"));
+             Contains("external link"));
   const auto soft = forge(dir, [&](hid_t file) {
     REQUIRE(H5Lcreate_soft("/y", file, "x", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   });
-  CHECK_THAT(refusal(soft), Contains("link to elsewhere"));
+  CHECK_THAT(refusal(soft), Contains("external link"));
 }
 
 TEST_CASE("unsupported types, filters and layouts are refused") {

@@ -164,7 +164,7 @@ refused() {
 }
 
 errors() {
-  refused 3 2 "train.shards = 8: 3 ranks cannot share out that many parts of a batch; start 1, 2, 4 or 8 ranks" \
+  refused 3 2 "train.shards = 8: 3 ranks cannot divide that many parts of a batch; start 1, 2, 4 or 8 ranks" \
     "$program" train "$config" --out "$runs/x" --quiet $(set_options)
   refused 2 2 "train.shards = 5: expected a power of two" \
     "$program" train "$config" --out "$runs/x" --quiet $(set_options train.shards=5)

@@ -1,4 +1,4 @@
-// What the machine has for a run, and the refusal of what does not fit, with what would.
+// The memory that the machine has for a run; rejects runs that exceed it, naming values that fit.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>

@@ -76,7 +76,7 @@ struct Forecast {
 };
 Forecast forecast(const ForecastRequest& request, const Split& split);
 
-/// The splits of this number of ranks that can train: the ranks that share out the sequences of a batch
+/// The splits of this number of ranks that can train: the ranks that divide the sequences of a batch
 /// are a power of two and at most train.batch_size.
 std::vector<Split> possible_splits(const ForecastRequest& request, int64_t ranks);
 

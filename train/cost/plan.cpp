@@ -60,8 +60,9 @@ Group plan_group(ForecastRequest request, bool here, int64_t ranks, const Memory
   if (out.forecasts.empty()) {
     const int64_t sequences = request.memory.train.loading.batch_size;
     out.why = fmt::format(
-        "cannot train: the ranks that share out {} {} must be a power of two, and those that share "
-        "out a sequence a divisor of the rest",
+        "cannot train: the number of ranks that divide {} {} must be a power of two, and that of "
+        "ranks "
+        "that divide a sequence a divisor of the rest",
         sequences, sequences == 1 ? "sequence" : "sequences");
     return out;
   }
@@ -80,7 +81,7 @@ Table choice_table(const std::vector<Group>& groups, const ForecastRequest& requ
   Table table{"choices",
               title,
               fmt::format("Computed, not measured. Compute: {}. Network: {}. Split: ranks that "
-                          "share out the sequences of a batch x ranks that share out the tokens of "
+                          "divide the sequences of a batch x ranks that divide the tokens of "
                           "each. Sent and memory are those of one rank.",
                           request.compute.source, request.network.source()),
               {}};

@@ -1,4 +1,4 @@
-// What several ranks gain: the rate of one rank and of all of them, measured in turns, and a timeline of a
+// Parallel speed-up: the rate of one rank and of all of them, measured in turns, and a timeline of a
 // step. What they send for attention if sequences are cut.
 #pragma once
 

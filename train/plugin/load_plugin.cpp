@@ -129,7 +129,7 @@ const PluginInfo& open(const fs::path& file) {
   check<ConfigError>(reason.empty(), file.string(), ": cannot load the plugin: ", reason,
                      exports_library() ? remedy : remedy_for_program);
   check<ConfigError>(info != nullptr, file.string(),
-                     " is no plugin of Longhand: it does not define longhand_plugin; see "
+                     " is not a Longhand plugin: it does not define longhand_plugin; see "
                      "LONGHAND_PLUGIN in longhand/train/plugin/plugin.h");
   return *info;
 }

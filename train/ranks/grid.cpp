@@ -43,7 +43,7 @@ RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) 
                                      : ", ") +
                 std::to_string(rows_of * sequence_ranks);
   check<ConfigError>(rows <= shards && shards % rows == 0, "train.shards = ", shards, ": ", ranks,
-                     " ranks cannot share out that many parts of a batch; start ", possible,
+                     " ranks cannot divide that many parts of a batch; start ", possible,
                      shards == 1 ? " rank" : " ranks",
                      ", or begin a new run with another power of two as train.shards");
   if (ranks == 1) return;

@@ -1,4 +1,4 @@
-// RankGrid: the ranks of a training run, by what they share out.
+// RankGrid: the ranks of a training run, by what they divide.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,7 @@ class RankGrid : public Reducer {
   /// One process.
   RankGrid();
   ~RankGrid() override;
-  /// Rows of `sequence_ranks` ranks. Collective. `shards` is what the columns share out. Throws
+  /// Rows of `sequence_ranks` ranks. Collective. `shards` is what the columns divide. Throws
   /// ConfigError, naming the options, if the ranks cannot be divided so.
   RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards);
 

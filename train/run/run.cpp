@@ -44,7 +44,7 @@ void check_same(const ResumePoint& from, const Config& config) {
   const int64_t* const limit =
       steps == theirs.end() ? nullptr : std::get_if<int64_t>(&steps->second);
   check<DataError>(!limit || from.checkpoint.training.step <= *limit, file,
-                   " contradicts itself: it is of step ", from.checkpoint.training.step,
+                   " is inconsistent: saved at step ", from.checkpoint.training.step,
                    " of a run of ", limit ? *limit : 0, " steps");
 }
 
@@ -95,7 +95,7 @@ std::vector<std::string> changes(const Config& of_run, const Config& asked, int6
     check<ConfigError>(
         is_resumable(name), name, " = ", text, ", but the run in ", directory.string(), " has ",
         text_of(ours, name),
-        "; give what it was started with, replace it with --overwrite, or choose another --out");
+        "; use the original value, replace it with --overwrite, or choose another --out");
     // It may have been extended, and have done more steps since.
     if (name != "train.steps" || std::get<int64_t>(value) > steps) out.push_back(name + "=" + text);
   }

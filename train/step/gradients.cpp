@@ -42,7 +42,7 @@ Tensor flat(const Tensor& x) { return x.in_memory_order().reshape({x.numel()}); 
 
 Tensor take_gradient(const Variable& parameter) {
   Tensor grad = Variable(parameter).take_grad();
-  // A gradient rule may return any view; from here on, gradients are dense.
+  // A backward function may return any view; from here on, gradients are dense.
   return grad ? with_strides_of(grad, parameter.value()) : grad;
 }
 

@@ -10,8 +10,8 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   v.integer("steps", steps, {1}, "total number of optimizer steps");
   v.integer(
       "shards", step.shards, {1},
-      "number of parts of a batch that ranks share out, a power of two: any number of ranks up "
-      "to it, also a power of two, gives the same bits; at most batch_size");
+      "number of parts of a batch that are distributed over ranks, a power of two: any number of "
+      "ranks up to it, also a power of two, gives the same bits; at most batch_size");
   v.require((step.shards & (step.shards - 1)) == 0, "shards", "expected a power of two");
   v.require(step.shards <= batch_size, "shards",
             concat_message("expected at most batch_size = ", batch_size));
@@ -25,7 +25,7 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   v.integer(
       "sequence_ranks", sequence_ranks, {1},
       "number of ranks that each sequence is cut over, to train on longer ones: a divisor of the "
-      "number of ranks; the others share out the examples");
+      "number of ranks; the others divide the examples");
   v.boolean(
       "shard_optimizer", shard_optimizer,
       "whether each rank keeps only its part of the optimizer's moving averages (ZeRO-1): less "

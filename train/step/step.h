@@ -18,7 +18,7 @@ namespace longhand::train {
 
 /// How a batch becomes an update: options of [train].
 struct StepOptions {
-  int64_t shards = 1;         // parts of a batch that ranks share out, a power of two
+  int64_t shards = 1;         // parts of a batch that are distributed over ranks, a power of two
   int64_t micro_batches = 1;  // parts in which a shard is processed, to save memory
   bool recompute = false;     // nn::Pass::recompute: less memory, more time, the same bits
   double clip_norm = 0;       // 0: no clipping

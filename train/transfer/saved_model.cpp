@@ -106,7 +106,7 @@ void SavedModel::check_paths(std::initializer_list<std::string_view> options,
       continue;
     throw ConfigError(concat_message(
         file, " has ", option, " = ", to_string(given->value),
-        ", which config.toml of its run directory does not; a checkpoint of others may name any "
+        ", which config.toml of its run directory does not; an untrusted checkpoint may name any "
         "file: pass --trust-paths to open it",
         assignments ? concat_message(", or --set ", option, "=PATH") : ""));
   }

@@ -81,7 +81,7 @@ int main() {
 
   Tensor x = Tensor::empty({5, 7}, DType::f64);
   fill_normal(x, Generator(1));
-  std::cout << "\n\ngradient rule              random weights  plain sum\n";
+  std::cout << "\n\nbackward function          random weights  plain sum\n";
   for (const auto& [name, rule] : {std::pair("correct", Rule::correct),
                                    std::pair("mean over the whole row", Rule::mean_of_the_row),
                                    std::pair("also outside the support", Rule::everywhere)}) {

@@ -1,4 +1,4 @@
-// Exercise 1: a sum over ranks that go round. It sends less than gathering, and has other bits than the tree.
+// Exercise 1: a sum that is passed around the ranks. It sends less than gathering, and has other bits than the tree.
 #include <cmath>
 #include <cstdio>
 

@@ -91,7 +91,7 @@ int run(const Arguments& a) {
   if (!leads) return success;
   const auto [flat, growing] = by_growth(table);
   return finish(
-      a, {.title = fmt::format("Sequences cut over {} ranks", ranks().size()),
+      a, {.title = fmt::format("Sequence parallelism over {} ranks", ranks().size()),
           .summary = fmt::format("{} variants send as much at {} tokens as at {}; {} send more.",
                                  flat, a.length.back(), a.length.front(), growing),
           .tables = {std::move(table)}});
