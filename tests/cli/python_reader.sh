@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# python_reader.sh PROGRAM: trains a run and a sweep, and compares what examples/python/longhand.py reads with
+# python_reader.sh PROGRAM: trains a run and a sweep, and compares what examples/python/longhand_runs.py reads with
 # the files; then executes the notebook. Without NumPy and h5py in $PYTHON (default python3) it exits with
 # 77, which CTest counts as skipped; without nbconvert and matplotlib the notebook is left out.
 set -euo pipefail
@@ -29,7 +29,7 @@ import sys
 import h5py
 import numpy as np
 
-import longhand
+import longhand_runs as longhand
 
 program = sys.argv[1]
 run = longhand.Run("run")

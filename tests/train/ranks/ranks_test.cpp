@@ -1,6 +1,7 @@
 // Several ranks train together: the same bits as one process.
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <mutex>
 #include <thread>
 
@@ -95,7 +96,8 @@ void check_same(const Outcome& a, const Outcome& b) {
   REQUIRE(a.records.size() == b.records.size());
   for (size_t i = 0; i < a.records.size(); ++i) {
     CHECK(a.records[i].loss == b.records[i].loss);
-    CHECK(a.records[i].accuracy == b.records[i].accuracy);
+    CHECK((a.records[i].accuracy == b.records[i].accuracy ||
+           (std::isnan(a.records[i].accuracy) && std::isnan(b.records[i].accuracy))));  // of numbers
     CHECK(a.records[i].gradient_norm == b.records[i].gradient_norm);
     CHECK(a.records[i].model == b.records[i].model);
   }
@@ -119,6 +121,29 @@ TEST_CASE("any number of ranks trains with the bits of one process") {
   for (int ranks = 2; ranks <= shards; ranks *= 2) {
     CAPTURE(ranks);
     check_same(one, train_on(ranks, toml));
+  }
+}
+
+TEST_CASE("numbers and labels train on ranks as on one process") {
+  const test::TemporaryDirectory folder;
+  for (const std::string kind : {"numbers", "labels"}) {
+    CAPTURE(kind);
+    std::string rows;
+    for (int i = 0; i < 40; ++i)
+      rows += "{\"tokens\": [" + std::to_string(i % 5) + ", 1, " + std::to_string(i % 3) +
+              "], \"targets\": [" + std::to_string(i % 2) + ", " +
+              (kind == "numbers" ? std::to_string(i % 5 - 1.5) : std::to_string(i % 3 / 2)) + "]}\n";
+    const std::string path = (folder / (kind + ".jsonl")).string();
+    test::write_text(path, rows);
+    std::string toml = configuration("shards = 4\n");
+    const size_t begin = toml.find("[data]"), end = toml.find("[model]");
+    toml.replace(begin, end - begin,
+                 "[data]\ntask = \"tokens\"\ntargets = \"" + kind + "\"\npath = \"" + path + "\"\n");
+    const Outcome one = train_on(1, toml);
+    CHECK(std::isnan(one.records.back().accuracy) == (kind == "numbers"));
+    check_same(one, train_on(4, toml));
+    const Outcome cut = train_on(2, toml + "sequence_ranks = 2\n");
+    CHECK(cut.records.back().loss == Approx(one.records.back().loss).epsilon(1e-5));
   }
 }
 
@@ -189,7 +214,7 @@ TEST_CASE("shards of one process are micro-batches") {
 TEST_CASE("numbers of ranks that do not divide the shards are refused by name") {
   CHECK_THROWS_WITH(
       train_on(3, configuration("shards = 4\n")),
-      "train.shards = 4: 3 ranks cannot share out that many parts of a batch; start "
+      "train.shards = 4: 3 ranks cannot divide that many parts of a batch; start "
       "1, 2 or 4 ranks, or begin a new run with another power of two as train.shards");
   CHECK_THROWS_WITH(train_on(2, configuration("")), Catch::Contains("start 1 rank,"));
   for (const auto& [option, message] :

@@ -1,18 +1,18 @@
-"""Read what Longhand writes: runs, sweeps, results, predictions and weights, as NumPy arrays.
+"""Reads the files of Longhand as NumPy arrays: runs, sweeps, results, predictions and weights.
 
-    import longhand
+    import longhand_runs
 
-    run = longhand.Run("runs/mqar")
+    run = longhand_runs.Run("runs/mqar")
     run.config["model"]["d_model"]              # 64
     run.metrics("validation")["accuracy"]       # an array, one value per evaluation
     run.weights()["head.weight"]                # the weights that `longhand evaluate` uses
 
-    results = longhand.results("runs/sweep")    # or a results.json
+    results = longhand_runs.results("runs/sweep")    # or a results.json
     variants = results["variants"]              # a Table
     variants["accuracy"]                        # an array, one value per row
     variants.frame()                            # a data frame, if pandas is installed
 
-    for cell in longhand.Sweep("runs/sweep").cells():
+    for cell in longhand_runs.Sweep("runs/sweep").cells():
         print(cell.record["variant"], cell.record["seed"], cell.run.summary["best"])
 
 Needs Python 3.11 and NumPy; h5py for checkpoints and HDF5 files, pandas for data frames.
