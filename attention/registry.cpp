@@ -54,6 +54,17 @@ Config completed(std::string_view name, const Config& config, EffectiveValues* v
   if (!out.kv_heads) out.kv_heads = out.heads;
   out.capabilities = of.check(out, values);
   known.emplace_back("type");
+  for (const std::string& key : config.options.keys()) {
+    if (std::ranges::find(known, key) != known.end() || !has_required(config.options, key))
+      continue;
+    std::string others;
+    for (const Entry& entry : registry())
+      if (std::ranges::count(names_of(entry.spec.options), key))
+        others += (others.empty() ? "" : ", ") + entry.name;
+    config.options.require(
+        others.empty(), key,
+        concat_message(name, " has no such option; variants that have it: ", others));
+  }
   config.options.check_known(known);
   return out;
 }

@@ -317,7 +317,7 @@ void golden(const std::string& name, const std::filesystem::path& folder, bool c
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder))
     if (entry.path().extension() == ".h5") files.push_back(entry.path());
   std::sort(files.begin(), files.end());
-  int64_t cases = 0;
+  int64_t cases = 0, others = 0;
   for (const auto& path : files) {
     const data::Hdf5Reader file = data::Hdf5Reader::open(path);
     if (file.attribute_as<std::string>("/", "kind") != "attention") continue;
@@ -347,14 +347,14 @@ void golden(const std::string& name, const std::filesystem::path& folder, bool c
     std::unique_ptr<Variant> variant;
     try {
       variant = make(name, nn::root(DType::f64), config);
-    } catch (const ConfigError&) {
-      continue;  // a case of an operation below the variant
+    } catch (const ConfigError&) {  // a case of an operation below the variant
     }
-    if (variant->config().causal != config.causal ||
-        !function.applies_to(variant->config(), causal))
+    const bool uses_x = variant && variant->capabilities().uses_x;
+    if (!variant || variant->config().causal != config.causal ||
+        !function.applies_to(variant->config(), causal) || (uses_x && !file.has("x"))) {
+      ++others;
       continue;
-    const bool uses_x = variant->capabilities().uses_x;
-    if (uses_x && !file.has("x")) continue;
+    }
     f.context(path.stem().string());
     auto state = variant->state_dict();
     if (file.has("params"))
@@ -380,13 +380,15 @@ void golden(const std::string& name, const std::filesystem::path& folder, bool c
   }
   f.context("");
   f.expect(cases > 0, "no golden case of ", name, " in ", folder, " has these options");
-  f.measured(cases, cases == 1 ? " case" : " cases");
+  f.measured(cases, cases == 1 ? " case" : " cases", "; ", others,
+             " of other options, or of operations below the variant");
 }
 
 /// The results of all checks of a function.
 struct Report {
   std::string title;
   std::vector<CheckResult> results;
+  std::map<std::string, std::string> skipped;  // why, by check
 
   bool passed() const {
     return std::all_of(results.begin(), results.end(),
@@ -406,21 +408,32 @@ struct Report {
       if (!each.measured.empty()) out += ": " + each.measured;
       for (const std::string& failure : each.failures) out += "\n            " + failure;
     }
+    std::map<std::string, std::string> checks;  // by reason
+    for (const auto& [name, why] : skipped) checks[why] += (checks[why].empty() ? "" : ", ") + name;
+    for (const auto& [why, names] : checks) out += "\n  not run " + names + ": " + why;
     return out;
   }
 };
 
-/// The invariants that are run, if the function has what they need.
+/// The invariants that are run, if the function has what they need; `skipped` gets the others.
 std::vector<std::string> usual_checks(const std::optional<std::string>& name,
-                                      const Subjected& function) {
+                                      const Subjected& function,
+                                      std::map<std::string, std::string>& skipped) {
   std::vector<std::string> out{"shapes", "batch", "causality", "precision"};
-  if (function.takes_padding()) out.emplace_back("padding");
-  if (function.takes_padding() || function.takes("keep")) out.emplace_back("nothing-to-attend");
+  const auto add = [&](const char* each, bool possible, const char* needs) {
+    if (possible)
+      out.emplace_back(each);
+    else
+      skipped[each] = concat_message("the function has no ", needs);
+  };
+  const bool keep = function.takes("keep");
+  add("padding", function.takes_padding(), "mask or lengths");
+  add("nothing-to-attend", function.takes_padding() || keep, "mask, lengths or keep");
   if (!name) return out;
   out.insert(out.end(), {"permutation", "values", "large-norms", "exactness", "definition"});
-  if (function.takes("causal")) out.emplace_back("prefixes");
-  if (function.takes("keep") && function.takes("bias")) out.emplace_back("masks");
-  if (function.has_vjp()) out.emplace_back("gradients");
+  add("prefixes", function.takes("causal"), "argument causal, for both forms");
+  add("masks", keep && function.takes("bias"), "keep and bias");
+  add("gradients", function.has_vjp(), "vjp");
   return out;
 }
 
@@ -440,7 +453,8 @@ Report check_function(const py::object& function, const std::optional<std::strin
 
   std::vector<Check> known = invariant_checks();
   if (spec(name).weights) known.push_back({{"definition", ""}, conformance::definition});
-  std::set<std::string> wanted;
+  Report report{name_.value_or("function"), {}, {}};
+  std::set<std::string> wanted, ran;
   std::vector<std::string> all{"reference", "deterministic", "golden"};
   for (const Check& each : known) all.push_back(each.description.name);
   for (const Evidence& each : spec(name).evidence) all.push_back(each.name);
@@ -457,14 +471,19 @@ Report check_function(const py::object& function, const std::optional<std::strin
       wanted.insert(each);
     }
   } else {
-    const auto usual = usual_checks(name_, subjected);
+    const auto usual = usual_checks(name_, subjected, report.skipped);
     wanted.insert(usual.begin(), usual.end());
     wanted.insert("deterministic");
     if (name_) wanted.insert("reference");
-    if (golden_folder) wanted.insert("golden");
-    // Their own comparisons have the tolerances of f64.
-    if (name_ && !f32)
-      for (const Evidence& each : spec(name).evidence) wanted.insert(each.name);
+    if (golden_folder)
+      wanted.insert("golden");
+    else if (name_)
+      report.skipped["golden"] = "expected golden=FOLDER, tests/data/golden of the sources";
+    for (const Evidence& each : name_ ? spec(name).evidence : std::vector<Evidence>())
+      if (f32)
+        report.skipped[each.name] = "it has the tolerances of float64; expected dtype=\"float64\"";
+      else
+        wanted.insert(each.name);
   }
 
   const Capabilities can = [&] {
@@ -476,7 +495,6 @@ Report check_function(const py::object& function, const std::optional<std::strin
   OptionSet set;
   for (const std::string& key : options.keys()) set.emplace_back(key, options.find(key)->value);
 
-  Report report{name_.value_or("function"), {}};
   for (const bool form : forms) {
     check_options(name, config_of(options, {.max_length = 16, .causal = form}));
     const Substitution substitution(
@@ -494,7 +512,9 @@ Report check_function(const py::object& function, const std::optional<std::strin
         throw py::error_already_set();
       }
       if (forms.size() == 2 && form) result.check += " (causal)";
-      if (subjected.calls || !only_if_called) report.results.push_back(std::move(result));
+      if (!subjected.calls && only_if_called) return;
+      ran.insert(what);
+      report.results.push_back(std::move(result));
     };
     run_check("reference", false,
               [&](Findings& f) { reference(name, options, form, subjected, f); });
@@ -509,6 +529,9 @@ Report check_function(const py::object& function, const std::optional<std::strin
     if (form == forms.front())
       for (const Evidence& each : spec(name).evidence) run_check(each.name, true, each.run);
   }
+  for (const std::string& each : wanted)
+    if (!ran.count(each))
+      report.skipped[each] = "no case of it has the options and the form of the function";
   return report;
 }
 
@@ -526,6 +549,7 @@ void define_check(py::module_& m) {
   py::class_<Report>(m, "Report")
       .def_property_readonly("passed", &Report::passed)
       .def_property_readonly("failed", &Report::failed, "The names of the checks that failed.")
+      .def_readonly("skipped", &Report::skipped, "The checks that were not run, and why.")
       .def("__len__", [](const Report& r) { return r.results.size(); })
       .def("__getitem__",
            [](const Report& r, size_t i) {

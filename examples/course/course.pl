@@ -74,7 +74,7 @@ for my $folder (@ARGV) {
 
   # Lines without indentation, so that what is indented in a function may be quoted without it.
   my $plain = sub { join '', map { s/^\s+//r } grep { /\S/ } split /^/, $_[0] };
-  my @sources = sort glob("$folder/*.cpp");
+  my @sources = sort grep { !/\/exercise_\d\.cpp$/ } glob("$folder/*.cpp");  # exercise_1.cpp is the reader's
   my @linked = grep { -f } map { "$folder/$_" } $page =~ /\]\(([^)\s]+\.(?:cpp|h))\)/g;
   my @texts = map { $plain->(slurp($_)) } @sources, @linked;
   while ($page =~ /^```cpp\n(.*?)^```$/gms) {

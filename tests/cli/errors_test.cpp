@@ -141,6 +141,11 @@ TEST_CASE("errors of a configuration") {
   CHECK_THAT(failure({"train", "type.toml", "--quiet"}, folder, 2), Contains("type.toml:2:1"));
 
   CHECK_THAT(train("model.d_model=wide"), Contains("model.d_model") && Contains("integer"));
+  CHECK_THAT(train("model.d_model=1e9"),
+             Contains("model.d_model = 1e+09: expected an integer from 1"));
+  CHECK_THAT(
+      train("attention.k=3"),
+      Contains("attention.k = 3: softmax has no such option; variants that have it: linformer"));
   CHECK_THAT(train("model.layers=-1"), Contains("model.layers = -1"));
   CHECK_THAT(train("model.heads=3"), Contains("model.heads"));
   CHECK_THAT(train("train.batch_size=0"), Contains("train.batch_size"));

@@ -256,10 +256,22 @@ class CheckTest(unittest.TestCase):
         wrong = longhand.check(mean, "mean", vjp=lambda *a, **b: vjp(*a, **b, factor=2))
         self.assert_fails(wrong, "gradients", "reference")
 
+    def test_what_was_not_run_is_said(self):
+        report = longhand.check(lambda q, k, v: functions.softmax(q, k, v, np.ones(q.shape[:2], bool), True).astype(q.dtype),
+                                "softmax", causal=True, dtype="float32")
+        self.assertTrue(report.passed, str(report))
+        for name, why in {"padding": "has no mask", "gradients": "has no vjp", "golden": "golden=FOLDER",
+                          "tiled": "float64", "prefixes": "argument causal"}.items():
+            self.assertIn(why, report.skipped[name])
+        self.assertFalse(report.skipped.keys() & {each.name for each in report})
+        self.assertIn("not run gradients: the function has no vjp", str(report))
+        report = longhand.check(functions.softmax, "softmax")
+        self.assertIn("no case of it has the options", report.skipped["sink"])
+
     def test_golden_numbers(self):
         report = longhand.check(functions.softmax, "softmax", checks=["golden"], golden=GOLDEN)
         self.assertTrue(report.passed, str(report))
-        self.assertEqual(report[0].measured, "3 cases")
+        self.assertRegex(report[0].measured, "^3 cases; [1-9][0-9]* of other options")
         self.assert_fails(longhand.check(functions.softmax_off_by_one, "softmax", causal=True, checks=["golden"],
                                          golden=GOLDEN), "golden")
         self.assertIn("no golden case", str(longhand.check(functions.gla, "gla", checks=["golden"], golden=GOLDEN, **GATED)))

@@ -68,18 +68,21 @@ NameScheme encoder() {
           .needs = {{"norm_type", {"\"layer_norm\""}}, {"mlp", without_gates}}};
 }
 
-// BertForTokenClassification of Hugging Face's transformers, and models with its names.
-NameScheme bert() {
-  const std::string embeddings = "bert.embeddings.", layer = "bert.encoder.layer.#.";
-  return {.name = "bert",
-          .title = "BERT",
-          .backbone = "bert.",
+// BertForTokenClassification and RobertaForTokenClassification of Hugging Face's transformers, and models
+// with their names. RoBERTa has one segment, and two positions in front of that of the first token.
+NameScheme bert(const std::string& name, const std::string& title, int64_t segments,
+                int64_t skipped) {
+  const std::string embeddings = name + ".embeddings.", layer = name + ".encoder.layer.#.";
+  return {.name = name,
+          .title = title,
+          .backbone = name + ".",
           .anchor = "encoder.layer.0.attention.self.query.weight",
           .lines = {{embeddings + "word_embeddings.weight", {"embeddings.token.weight"}},
                     // Every token is of the first segment.
                     {.theirs = embeddings + "position_embeddings.weight",
                      .ours = {"embeddings.position.weight"},
-                     .plus_first_row_of = embeddings + "token_type_embeddings.weight"},
+                     .plus_first_row_of = embeddings + "token_type_embeddings.weight",
+                     .skipped = skipped},
                     {embeddings + "LayerNorm.*", {"embeddings.norm.*"}},
                     {embeddings + "position_ids", {}},
                     {layer + "attention.self.query.*", {attention + "query.*"}},
@@ -96,14 +99,16 @@ NameScheme bert() {
                     {"embedding_norm", {"true"}},
                     {"positions", {"\"learned\""}},
                     {"causal", {"false"}},
-                    {"mlp", without_gates}}};
+                    {"mlp", without_gates}},
+          .segments = segments};
 }
 
 }  // namespace
 
 const std::vector<NameScheme>& name_schemes() {
-  static const std::vector<NameScheme> all = {gpt("nanogpt", "nanoGPT", false),
-                                              gpt("gpt2", "GPT-2", true), encoder(), bert()};
+  static const std::vector<NameScheme> all = {
+      gpt("nanogpt", "nanoGPT", false), gpt("gpt2", "GPT-2", true), encoder(),
+      bert("bert", "BERT", 2, 0), bert("roberta", "RoBERTa", 1, 2)};
   return all;
 }
 

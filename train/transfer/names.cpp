@@ -79,6 +79,17 @@ int64_t count_blocks(const NameScheme& scheme, const nn::StateDict& state) {
   return n;
 }
 
+/// The number of segments in a file whose names begin so: 1, or 2 as of BERT.
+int64_t segments_of(const NameScheme& scheme, const std::string& begin,
+                    const nn::StateDict& state) {
+  for (const NameLine& line : scheme.lines) {
+    if (line.plus_first_row_of.empty()) continue;
+    const auto found = state.find(begin + line.plus_first_row_of.substr(scheme.backbone.size()));
+    if (found != state.end() && found->second.size(0) == 1) return 1;
+  }
+  return 2;
+}
+
 Tensor flipped(const Tensor& t) { return t.rank() == 2 ? t.transpose(0, 1).contiguous() : t; }
 
 /// The weight that belongs to a bias.
@@ -143,6 +154,7 @@ const NameScheme* detect_scheme(const nn::StateDict& theirs) {
     // Fused query, key and value tell how matrices are stored: (3 d, d) or (d, 3 d).
     const Shape& shape = theirs.at(*begin + scheme.anchor).shape();
     if (shape.rank() == 2 && (shape[0] < shape[1]) != scheme.transposed) continue;
+    if (scheme.segments && segments_of(scheme, *begin, theirs) != scheme.segments) continue;
     fit.push_back(scheme.name);
     out = &scheme;
   }
@@ -178,8 +190,14 @@ Translated from_names(const NameScheme& scheme, const nn::StateDict& theirs,
           line.theirs, " differs from ", line.copy_of,
           ", but model.tied_embeddings is true; expected false");
     } else if (found != all.end() && !line.ours.empty()) {
+      const Tensor& whole = found->second;
+      check<DataError>(whole.rank() >= 1 && whole.size(0) > line.skipped, line.theirs,
+                       " has shape ", whole.shape(), "; expected more than ", line.skipped,
+                       " rows");
       put(out.state, line,
-          scheme.transposed && line.matrix ? flipped(found->second) : found->second);
+          line.skipped ? whole.slice(0, line.skipped, whole.size(0)).contiguous()
+          : scheme.transposed && line.matrix ? flipped(whole)
+                                             : whole);
     } else if (line.theirs.empty()) {
       out.state[line.ours[0]] = Tensor::zeros({model.classes});
     } else if (!has_biases) {
@@ -215,10 +233,13 @@ nn::StateDict to_names(const NameScheme& scheme, const nn::StateDict& ours,
       out[line.theirs] = out.at(line.copy_of);
     // What lacks one of several tensors keeps the names here, which are refused below.
     if (parts.empty() || parts.size() < line.ours.size()) continue;
+    if (line.skipped)
+      parts.insert(parts.begin(),
+                   Tensor::zeros({line.skipped, parts[0].size(1)}, parts[0].dtype()));
     const Tensor whole = joined(parts);
     out[line.theirs] = scheme.transposed && line.matrix ? flipped(whole) : whole;
     if (!line.plus_first_row_of.empty())
-      out[line.plus_first_row_of] = Tensor::zeros({2, whole.size(1)}, whole.dtype());
+      out[line.plus_first_row_of] = Tensor::zeros({scheme.segments, whole.size(1)}, whole.dtype());
     for (const std::string& name : line.ours) left.erase(name);
   }
   std::vector<std::string> names;

@@ -21,8 +21,9 @@ struct NameLine {
   bool matrix = false;
   /// With model.tied_embeddings, it equals this tensor.
   std::string copy_of{};
-  /// The first row of this tensor is added to every row; it is written as zeros.
+  /// The first row of this tensor is added to every row; it is written as NameScheme::segments rows of zeros.
   std::string plus_first_row_of{};
+  int64_t skipped = 0;  // rows in front of its own, which are not used and written as zeros
 };
 
 /// The names of one program.
@@ -37,6 +38,7 @@ struct NameScheme {
   /// Options of [model] with the values, as TOML, that the program corresponds to.
   std::vector<std::pair<std::string, std::vector<std::string>>> needs;
   bool transposed = false;
+  int64_t segments = 0;  // rows of NameLine::plus_first_row_of, by which files are told apart
 
   /// Throws ConfigError, naming the option and the values that are possible, for a model that the
   /// program does not have.

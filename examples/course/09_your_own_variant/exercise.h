@@ -7,8 +7,40 @@
 
 #include "longhand/attention/conformance/conformance.h"
 
-// attention_of(inputs, mask, causal) is the result; Claims::capabilities() says what it supports, and
-// Claims::work(sizes) what it costs.
+// What the functions of the three exercises support, and what they cost.
+struct Linear {
+  longhand::attention::Capabilities capabilities() const {
+    return {.causal_reason = "it sums over all keys", .time = "N D^2", .memory = "D^2"};
+  }
+  static longhand::attention::Work work(const auto& n) {
+    const double flops = 2 * n.H * n.D * n.D * (n.N + n.M);
+    return {{flops}, {2 * flops}, n.bytes * n.H * n.D * (n.D + 1)};
+  }
+};
+struct Softmax {
+  longhand::attention::Capabilities capabilities() const {
+    return {.exact = true, .any_mask = true, .causal = true, .time = "N^2 D", .memory = "N^2"};
+  }
+  static longhand::attention::Work work(const auto& n) {
+    const double pairs = n.H * n.N * n.M;
+    return {{4 * pairs * n.D, pairs}, {8 * pairs * n.D}, n.bytes * pairs};
+  }
+};
+struct CausalLinear {
+  longhand::attention::Capabilities capabilities() const {
+    return {.causal = true,
+            .causal_only = true,
+            .cross_lengths = false,
+            .time = "N D^2",
+            .memory = "N D^2"};
+  }
+  static longhand::attention::Work work(const auto& n) {
+    const double states = n.H * n.N * n.D * n.D;
+    return {{4 * states}, {8 * states}, 2 * n.bytes * states};
+  }
+};
+
+// attention_of(inputs, mask, causal) is the result; Claims is one of these.
 template <class Claims, auto attention_of>
 class Exercise : public longhand::attention::Variant {
  public:

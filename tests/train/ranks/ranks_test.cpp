@@ -96,8 +96,9 @@ void check_same(const Outcome& a, const Outcome& b) {
   REQUIRE(a.records.size() == b.records.size());
   for (size_t i = 0; i < a.records.size(); ++i) {
     CHECK(a.records[i].loss == b.records[i].loss);
-    CHECK((a.records[i].accuracy == b.records[i].accuracy ||
-           (std::isnan(a.records[i].accuracy) && std::isnan(b.records[i].accuracy))));  // of numbers
+    CHECK(
+        (a.records[i].accuracy == b.records[i].accuracy ||
+         (std::isnan(a.records[i].accuracy) && std::isnan(b.records[i].accuracy))));  // of numbers
     CHECK(a.records[i].gradient_norm == b.records[i].gradient_norm);
     CHECK(a.records[i].model == b.records[i].model);
   }
@@ -132,13 +133,15 @@ TEST_CASE("numbers and labels train on ranks as on one process") {
     for (int i = 0; i < 40; ++i)
       rows += "{\"tokens\": [" + std::to_string(i % 5) + ", 1, " + std::to_string(i % 3) +
               "], \"targets\": [" + std::to_string(i % 2) + ", " +
-              (kind == "numbers" ? std::to_string(i % 5 - 1.5) : std::to_string(i % 3 / 2)) + "]}\n";
+              (kind == "numbers" ? std::to_string(i % 5 - 1.5) : std::to_string(i % 3 / 2)) +
+              "]}\n";
     const std::string path = (folder / (kind + ".jsonl")).string();
     test::write_text(path, rows);
     std::string toml = configuration("shards = 4\n");
     const size_t begin = toml.find("[data]"), end = toml.find("[model]");
-    toml.replace(begin, end - begin,
-                 "[data]\ntask = \"tokens\"\ntargets = \"" + kind + "\"\npath = \"" + path + "\"\n");
+    toml.replace(
+        begin, end - begin,
+        "[data]\ntask = \"tokens\"\ntargets = \"" + kind + "\"\npath = \"" + path + "\"\n");
     const Outcome one = train_on(1, toml);
     CHECK(std::isnan(one.records.back().accuracy) == (kind == "numbers"));
     check_same(one, train_on(4, toml));

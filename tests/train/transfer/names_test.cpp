@@ -145,6 +145,30 @@ TEST_CASE("names may have other beginnings, and files no embeddings or no head")
   CHECK(part.tensors.unused.size() == 4);
 }
 
+TEST_CASE("RoBERTa: the names of BERT, one segment, and two positions in front of the first") {
+  const Case& bert = cases[5];
+  const TensorFile file = file_of("bert");
+  TensorFile theirs;
+  for (const auto& [name, tensor] : state_of(file).tensors)
+    theirs.tensors[name.starts_with("bert.") ? "ro" + name : name] = tensor;
+  Tensor& segments = theirs.tensors.at("roberta.embeddings.token_type_embeddings.weight");
+  segments = segments.slice(0, 0, 1).contiguous();
+  Tensor& positions = theirs.tensors.at("roberta.embeddings.position_embeddings.weight");
+  Tensor longer = Tensor::full({8, 8}, 99, DType::f32);
+  copy_into(longer.slice(0, 2, 8), positions);
+  positions = longer;
+  const Imported imported = import(theirs, config_of(bert, {"dtype=\"f64\""}), bert);
+  CHECK(imported.names->name == "roberta");
+  const Tensor tokens = file.tensors.at("tokens");
+  CHECK(worst_difference(logits(imported, tokens), file.tensors.at("logits")) <= 1e-12);
+  const TensorFile out = export_part(imported.checkpoint, "weights", "roberta");
+  CHECK(out.tensors.size() == theirs.tensors.size());
+  const Imported again = import_weights(out, config_of(bert, {"dtype=\"f64\""}), "file");
+  CHECK(identical(logits(again, tokens), logits(imported, tokens)));
+  CHECK_THAT(message_of<Error>([&] { import(theirs, config_of(bert, {"max_length=8"}), bert); }),
+             Contains("model.max_length = 8 here, 6 in the file"));
+}
+
 TEST_CASE("models that other programs do not have, and wrong names, are refused") {
   const Case &nano = cases[0], &pre = cases[3], &post = cases[4], &bert = cases[5];
   const auto refusal = [](const TensorFile& file, const Config& config, const Case& c,
@@ -198,7 +222,8 @@ TEST_CASE("models that other programs do not have, and wrong names, are refused"
 
   CHECK_THAT(
       refusal(file, config_of(nano), nano, {.names = "nanogtp"}),
-      Contains("expected one of longhand, nanogpt, gpt2, torch, bert; did you mean nanogpt?"));
+      Contains(
+          "expected one of longhand, nanogpt, gpt2, torch, bert, roberta; did you mean nanogpt?"));
   CHECK_THAT(
       refusal(file, config_of(nano), nano, {.names = "bert"}),
       Contains("no tensor has a name that ends in encoder.layer.0.attention.self.query.weight"));
