@@ -27,7 +27,7 @@ for my $page (sort glob "$source/attention/variants/*.md") {
   }
   $fail->('the section "See it" has no command: expected a line "    longhand …"')
     if exists $body{'See it'} && $body{'See it'} !~ /^    longhand \w/m;
-  (my $written = $text) =~ s/<!-- (?:code|map|options):.*?<!-- end -->//gs;
+  (my $written = $text) =~ s/<!-- (?:code|map|state|options):.*?<!-- end -->//gs;
   my $words = () = $written =~ /\S+/g;
   $fail->("$words words besides the generated blocks: expected at most $most") if $words > $most;
 }

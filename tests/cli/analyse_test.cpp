@@ -130,6 +130,17 @@ TEST_CASE("analyse: a run by layer and head") {
   double sum = 0;
   for (size_t i = 0; i < 16; ++i) sum += number(maps.table("maps"), i, "weight");
   CHECK(sum == Approx(1).margin(0.2));
+  // Of two tokens that a state has decayed, by 1 - 1/32 and 1 - 1/64 each time.
+  const auto states = analyse({"attention", "--attention", "retnet:norm=false:gate=false",
+                               "--attention", "retnet:norm=false:gate=false:fastest=6", "--causal",
+                               "--state", "--length", "5", "--head-dim", "3"},
+                              folder.path());
+  const train::Table& state = states.table("maps");
+  REQUIRE(state.rows.size() == 2 * 3 * 5);
+  CHECK(state.charts.at(0).y == "channel");
+  for (size_t i = 0; i < 15; ++i)
+    CHECK(number(state, i, "weight") / number(state, 15 + i, "weight") ==
+          Approx(std::pow(0.96875 / 0.984375, 4 - static_cast<double>(i % 5))).epsilon(1e-6));
 
   const auto kernel =
       analyse({"kernel", "--run", "run", "--sizes", "4", "--draws", "2", "--kernel", "gaussian"},
@@ -160,6 +171,8 @@ TEST_CASE("analyse: a run by layer and head") {
         {"landmarks", "--run", "run", "--tokens", "17"},
         {"kernel", "--kernel", "laplace"},
         {"attention", "run", "--index", "1000"},
+        {"attention", "run", "--state", "--causal"},
+        {"attention", "--attention", "retnet", "--state"},
         {"heuristics"},
         {"heuristics", "--run", "run", "copy"}}) {
     std::vector<std::string> arguments = wrong;

@@ -20,6 +20,8 @@ for page in "$source"/attention/variants/*.md; do
   esac
 done
 for figure in "$source"/attention/variants/figures/*.svg; do
-  grep -q "(figures/$(basename "$figure"))" "$source/attention/variants/gallery.md" ||
-    { echo "gallery.md: expected the picture $(basename "$figure")"; exit 1; }
+  page=gallery
+  case $(basename "$figure" .svg) in state_*) page=$(basename "$figure" .svg | sed s/state_//) ;; esac
+  grep -q "(figures/$(basename "$figure"))" "$source/attention/variants/$page.md" ||
+    { echo "$page.md: expected the picture $(basename "$figure")"; exit 1; }
 done

@@ -55,6 +55,23 @@ std::vector<Mapped> maps_of_run(const AttentionOptions& a, const LoadedRun& run,
   return out;
 }
 
+/// What the state of a recurrence holds of each token after the last one (D, N): the weights of a last
+/// query that reads one channel of keys.
+Tensor state_map(longhand::attention::Variant& variant, longhand::attention::Inputs in) {
+  const int64_t N = in.q.size(1), D = in.q.size(3);
+  Tensor out = Tensor::zeros({D, N}, DType::f64);
+  for (int64_t d = 0; d < D; ++d) {
+    Tensor q = in.q.value().clone();
+    Tensor last = q.select(1, N - 1);
+    last.fill(0);
+    last.select(2, d).fill(std::sqrt(static_cast<double>(D)));
+    in.q = Variable(q);
+    copy_into(out.select(0, d),
+              analysis::weights(variant, in).select(0, 0).select(0, 0).select(0, N - 1));
+  }
+  return out;
+}
+
 std::vector<Mapped> maps_of_variants(const AttentionOptions& a, int64_t length) {
   analysis::RandomInputs inputs = a.inputs;
   inputs.length = length;
@@ -65,7 +82,8 @@ std::vector<Mapped> maps_of_variants(const AttentionOptions& a, int64_t length) 
     longhand::attention::Inputs given{Variable(in.q), Variable(in.k), Variable(in.v)};
     if (variant->capabilities().uses_x)
       given.x = Variable(in.q.reshape({1, in.length(), in.dim()}));
-    out.push_back({text, analysis::weights(*variant, given).select(0, 0).select(0, 0)});
+    out.push_back({text, a.state ? state_map(*variant, given)
+                                 : analysis::weights(*variant, given).select(0, 0).select(0, 0)});
   }
   return out;
 }
@@ -74,6 +92,9 @@ std::vector<Mapped> maps_of_variants(const AttentionOptions& a, int64_t length) 
 
 AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
                         const OnProgress& on_progress) {
+  check<ConfigError>(!a.state || (a.causal && !run),
+                     "--state: expected --attention and --causal: only recurrences have a state");
+  const char *const x = a.state ? "token" : "key", *const y = a.state ? "channel" : "query";
   int64_t length = a.length > 0 ? a.length : 48;
   if (run) {
     check<ConfigError>(a.index < run->dataset->size(), "--index ", a.index, ": the split has ",
@@ -93,8 +114,9 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
       {}};
   Table maps{
       "maps",
-      run ? "Attention weights by layer, head, query and key"
-          : "Attention weights by variant, query and key",
+      run       ? "Attention weights by layer, head, query and key"
+      : a.state ? "What the state holds after the last token, by variant, channel of keys and token"
+                : "Attention weights by variant, query and key",
       run ? fmt::format("Of sequence {} of the {} split, {} tokens.", a.index, a.split, length)
           : fmt::format("Of {} random tokens.", length),
       {}};
@@ -129,22 +151,25 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
       for (int64_t j = 0; j < small.size(1); ++j)
         add_row(maps, {},
                 {place,
-                 {"query", i * each.map.size(0) / small.size(0)},
-                 {"key", j * each.map.size(1) / small.size(1)},
+                 {y, i * each.map.size(0) / small.size(0)},
+                 {x, j * each.map.size(1) / small.size(1)},
                  {"weight", small.at({i, j}), "", 4}});
     drawn += fmt::format("{}\n{}\n", name,
                          shaded(analysis::pooled_map(each.map, std::min<int64_t>(a.size, 48))));
   }
   maps.charts.push_back({.title = maps.title,
-                         .x = "key",
-                         .y = "query",
+                         .x = x,
+                         .y = y,
                          .series = run ? std::vector<std::string>{"layer", "head"}
                                        : std::vector<std::string>{"variant"},
                          .colour = "weight"});
   Results results{
       .title = run ? "Attention maps of " + run->source.checkpoint : "Attention maps of variants",
       .summary = summary};
-  results.tables = {shapes, maps};
+  if (a.state)
+    results = {.title = "States of variants", .tables = {maps}};
+  else
+    results.tables = {shapes, maps};
   return {std::move(results), std::move(drawn)};
 }
 

@@ -156,6 +156,7 @@ void add_maps(Command& group) {
   c.add("--head-dim", a->options.inputs.dim).positive();
   c.add("--correlation", a->options.inputs.correlation);
   c.flag("--same-keys", a->options.inputs.same_keys);
+  c.flag("--state", a->options.state);
   c.flag("--causal", a->options.causal);
   c.add("--index", a->options.index).not_negative();
   c.add("--length", a->options.length).positive();
