@@ -150,7 +150,7 @@ TEST_CASE("RoBERTa: the names of BERT, one segment, and two positions in front o
   const TensorFile file = file_of("bert");
   TensorFile theirs;
   for (const auto& [name, tensor] : state_of(file).tensors)
-    theirs.tensors[name.starts_with("bert.") ? "ro" + name : name] = tensor;
+    theirs.tensors[name.starts_with("bert.") ? "roberta" + name.substr(4) : name] = tensor;
   Tensor& segments = theirs.tensors.at("roberta.embeddings.token_type_embeddings.weight");
   segments = segments.slice(0, 0, 1).contiguous();
   Tensor& positions = theirs.tensors.at("roberta.embeddings.position_embeddings.weight");
