@@ -1,4 +1,4 @@
-// Estimates of memory: against measured peaks, and the refusal of what does not fit.
+// Estimates of memory: against measured peaks, and runs that exceed memory are rejected.
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>

@@ -47,7 +47,7 @@ int64_t memory_kills() {
 }
 
 int open_to_append(const std::filesystem::path& path) {
-  // Not through a link, which the folder of a sweep of others may hold.
+  // Not through a link, which the folder of an untrusted sweep may hold.
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
   check<DataError>(file >= 0, "cannot write ", path.string(), ": ", data::system_reason());
   return file;

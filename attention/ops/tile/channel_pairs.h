@@ -16,8 +16,8 @@ void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
   for (int64_t row = 0; row < keys * count; ++row) A[row * ld + row / keys] = 0;
 }
 
-/// One decay a channel: e^(C_il - C_jl) is inside the sum over channels. A factor e^-C_j alone may
-/// overflow. Therefore a block is cut at the start of each step of 16 tokens: a query i in the step
+/// One decay per channel: e^(C_il - C_jl) is inside the sum over channels. A factor e^-C_j alone may
+/// overflow. Therefore a block is cut at the start of each sub-chunk of 16 tokens (`step`): a query i in it
 /// that begins at p and a key j before it have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … +
 /// g_(p-1)), both at most 1, and their sum over channels is a product of matrices. From cut to cut the
 /// keys are multiplied by the decay of the step between. A key of the query's own step has the factor

@@ -13,7 +13,7 @@ using namespace longhand::test;
 
 namespace {
 
-// Operands in f64, with keys and queries of length 1 and strengths up to 2.
+// Operands in f64, with keys and queries of unit norm and write strengths up to 2.
 struct Data {
   Tensor q, k, v, beta, g, read, write, initial;
 

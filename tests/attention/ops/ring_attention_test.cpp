@@ -1,4 +1,4 @@
-// Keys that go round, against attention to whole sequences.
+// Ring attention, against attention to whole sequences.
 #include <mutex>
 
 #include "longhand/attention/ops/ring_attention.h"

@@ -65,7 +65,7 @@ TEST_CASE("forecast: one rank computes what a step is, and sends nothing") {
   CHECK(f.memory == estimate_memory(r.memory).total() + program_memory);
 }
 
-TEST_CASE("forecast: data parallelism shares out sequences and sums gradients") {
+TEST_CASE("forecast: data parallelism distributes sequences and sums gradients") {
   const ForecastRequest r = request();
   const double P = parameters_of(r), one = forecast(r, {1, 1}).compute;
   REQUIRE(4 * P < (1 << 20));  // one bucket
@@ -126,7 +126,7 @@ TEST_CASE("forecast: sharded optimizer states are less memory and work, and one 
   CHECK(whole.memory - shared.memory > 0.5 * 0.75 * 2 * 4 * P);
 }
 
-TEST_CASE("forecast: ranks of a sequence share out its tokens, and exchange heads or states") {
+TEST_CASE("forecast: ranks of a sequence divide its tokens, and exchange heads or states") {
   ForecastRequest r = request();
   const double N = 1024, d = 32;
   const Forecast one = forecast(r, {1, 1});
@@ -139,7 +139,7 @@ TEST_CASE("forecast: ranks of a sequence share out its tokens, and exchange head
   CHECK(heads.sent - sums ==
         Approx(2 * 4 * 2 * 4 * 4 * (N / 4) * d * 3 / 4 + 4 * pooled).epsilon(0.01));
   CHECK(heads.sequence > 2 * 4 * 2e-3);  // four exchanges a layer, of at least two messages
-  // Without heads for all ranks, keys and values go round, forward and backward, and their gradients all the
+  // Without heads for all ranks, keys and values are passed around, forward and backward, and their gradients all the
   // way; or each rank gathers those of all tokens; or all tokens, and then computes all of the attention.
   r.memory.model.heads = 2;
   const Forecast ring = forecast(r, {1, 4});

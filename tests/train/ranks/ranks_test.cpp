@@ -367,7 +367,7 @@ TEST_CASE("ranks end without a start, or if one of them cannot begin") {
 }
 
 TEST_CASE("an optimizer that is divided has the bits of a whole one, whatever the sizes") {
-  // 9 elements: one more than four ranks can share out evenly.
+  // 9 elements: one more than four ranks can divide evenly.
   const auto parameters = [] {
     return Parameters{{"a", Variable(normal({2, 3}, DType::f32, 1), true)},
                       {"b", Variable(normal({3}, DType::f32, 2), true)}};
