@@ -63,7 +63,7 @@ class Dataset {
 /// One example of a batch, without its padding.
 struct ExampleView {
   std::span<const int32_t> tokens;
-  std::span<const int32_t> targets;  // one, or one a token; none if they are numbers or labels
+  std::span<const int32_t> targets;  // one, or one per token; none if they are numbers or labels
 };
 /// The examples of a batch of contiguous tensors, which must outlive them.
 std::vector<ExampleView> examples_of(const Batch& batch);

@@ -39,7 +39,7 @@ struct ChannelDeltaOptions : GatedDeltaOptions {
 };
 
 /// Causal attention by a delta rule, for whole sequences or token by token with a state of D x D
-/// numbers a head. A derived class says what the rule reads and writes, and what becomes of its reads.
+/// numbers per head. A derived class says what the rule reads and writes, and what becomes of its reads.
 class DeltaAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;

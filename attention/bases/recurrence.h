@@ -5,7 +5,7 @@
 
 namespace longhand::attention {
 
-/// A causal recurrence with a state of D x D numbers a head, computed from the tokens x; `linear`: in
+/// A causal recurrence with a state of D x D numbers per head, computed from the tokens x; `linear`: in
 /// v, which a norm of the result is not.
 Capabilities recurrence_capabilities(bool linear);
 

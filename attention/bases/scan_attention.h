@@ -22,7 +22,7 @@ struct ScanOutput {
 
 /// Causal attention o_i = S_iᵀ q_i / sqrt(D) with S_i = e^{g_i} S_(i-1) + k_i v_iᵀ, for operands that a
 /// derived class computes from q, k, v and the tokens x: for whole sequences, or token by token with
-/// a state of D x D numbers a head.
+/// a state of D x D numbers per head.
 class ScanAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;

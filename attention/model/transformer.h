@@ -124,7 +124,7 @@ class TransformerDecoder {
 
   Transformer& model_;
   int64_t batch_, position_ = 0;
-  std::vector<AttentionState> states_;  // one a layer
+  std::vector<AttentionState> states_;  // one per layer
 };
 
 }  // namespace longhand::attention

@@ -22,7 +22,7 @@ struct Buckets {
 /// attends to those that are in its bucket in any of the rounds, at most `window` places before it
 /// or, unless causal, after it; to each once, and to itself only if there are none. The result and
 /// gradients of tokens in no bucket are 0, and their values are not used. Scores may have any finite
-/// magnitude. Saves the inputs, the buckets, the result and one number a token and head, and gives
+/// magnitude. Saves the inputs, the buckets, the result and one number per token and head, and gives
 /// the same bits for any number of threads. Gradients treat the buckets as constants.
 ///
 /// Throws ShapeError if shapes or dtypes do not match.

@@ -142,7 +142,7 @@ struct Task {
     transposed = scratch.take<T>(rule.sizes.E * block);
   }
   FeatureTile<T> tile;
-  T *const delta, *const top;  // one number a token
+  T *const delta, *const top;  // one number per token
   T* const shrink;             // factor for the sums of each feature or token
   T *dfeatures = nullptr, *rows = nullptr, *transposed = nullptr;
 };

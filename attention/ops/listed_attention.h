@@ -27,7 +27,7 @@ struct ListedOptions {
 /// softmax(scale QKᵀ + added) V over the listed keys of each query, for q (B, N, H, D), k and v (B, M, H, D)
 /// with any strides: (B, N, H, D), row-major. Differentiable with respect to q, k, v and `added`. A
 /// query without keys gives 0, and gradients treat the lists as constants. Scores may have any finite magnitude. Saves the inputs, the result and two
-/// numbers a query and head, and gives the same bits for any number of threads.
+/// numbers per query and head, and gives the same bits for any number of threads.
 ///
 /// Throws ShapeError if shapes or dtypes do not match.
 Variable listed_attention(const Variable& q, const Variable& k, const Variable& v,

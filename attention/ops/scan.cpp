@@ -343,10 +343,10 @@ ScanRule rule_of(const ScanInputs& inputs, bool initial, const ScanOptions& opti
       ", got ", decays ? g.shape() : Shape{}, " of ", g.dtype());
   check<ShapeError>(
       !channels || !options.features.exponentials,
-      "scan: expected a log_decay with one value a head for exponentials, got one with "
-      "one value a channel");
+      "scan: expected a log_decay with one value per head for exponentials, got one with "
+      "one value per channel");
   check<ShapeError>(!channels || !options.reverse,
-                    "scan: expected a log_decay with one value a head for a scan in reverse");
+                    "scan: expected a log_decay with one value per head for a scan in reverse");
   check<ShapeError>(!options.features.waves, "scan: expected features without waves");
   check<ShapeError>(0 <= options.block && options.block <= max_scan_block,
                     "scan: expected blocks of 1 to ", max_scan_block, " tokens, or 0, got ",

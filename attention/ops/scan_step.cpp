@@ -36,7 +36,7 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
                     "scan: expected a state of ", Shape{B, H, m, E}, ", got ", state.S.shape());
   check<ShapeError>(
       !scaled || in.key_log.rank() == 3 || !in.log_decay.defined() || in.log_decay.rank() == 2,
-      "scan: expected a key_log with one value a channel, as log_decay has, got ",
+      "scan: expected a key_log with one value per channel, as log_decay has, got ",
       in.log_decay.defined() ? in.log_decay.shape() : Shape{}, " and ",
       scaled ? in.key_log.shape() : Shape{});
   const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };

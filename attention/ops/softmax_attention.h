@@ -62,7 +62,7 @@ struct SoftmaxAttentionOptions {
 /// keys that no query attends to; the values of such queries and keys are not used. Scores may have
 /// any finite magnitude.
 ///
-/// For the gradients, saves the inputs, the result and one number a query and head, and recomputes
+/// For the gradients, saves the inputs, the result and one number per query and head, and recomputes
 /// the probabilities. Gives the same bits for any number of threads.
 ///
 /// Differentiable with respect to q, k, v, log_decay, key_bias and sink.

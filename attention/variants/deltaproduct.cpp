@@ -132,7 +132,7 @@ Spec deltaproduct_variant() {
                  {{"householders", 3}, {"silu", false}, {"norm", false}, {"gate", false}},
                  {{"householders", 1}, {"negative", true}}},
        .evidence = {
-           {"gated-deltanet", "with one step a token, or further keys of 0, it is gated_deltanet",
+           {"gated-deltanet", "with one step per token, or further keys of 0, it is gated_deltanet",
             deltaproduct_limits},
            {"rotation", "two reflections turn the state by twice the angle of their keys",
             deltaproduct_rotation}}});

@@ -74,7 +74,7 @@ class Path final : public Variant {
   }
 
   // Each block of queries is multiplied by P of every chunk before it, D² a query of c = 64 keys. Gradients compute
-  // scores and the multiplied queries again. In memory: about ten numbers a channel, and P.
+  // scores and the multiplied queries again. In memory: about ten numbers per channel, and P.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double c = std::min(64.0, N), chunks = N / c, r = static_cast<double>(rank_),

@@ -70,7 +70,7 @@ class Random final : public Variant {
     // (H, N, N)
     Variable p(rows(N, q.dtype(), !padded).slice(0, pass.heads.first, pass.heads.first + H));
     if (!padded && !drops) {
-      // One product a head for all samples.
+      // One product per head for all samples.
       const Variable V = reshape(permute(v, {2, 1, 0, 3}), {H, N, B * D});
       return permute(reshape(matmul(p, V), {H, N, B, D}), {2, 1, 0, 3});
     }

@@ -1,4 +1,4 @@
-// Pairs of a query and a key in a block of tokens, weighed by the decays between them, one a token and
+// Pairs of a query and a key in a block of tokens, weighed by the decays between them, one per token and
 // channel l:
 //
 //   A_ji = Σ_l x_il k_jl e^(C_il - C_jl),  j <= i,   C_i = g_1 + … + g_i

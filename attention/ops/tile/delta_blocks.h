@@ -50,7 +50,7 @@ struct DeltaRule {
   int64_t state_size() const { return m * E; }
 };
 
-/// Operands (B, N, H, .); beta has one number a head, log_decay one or m.
+/// Operands (B, N, H, .); beta has one number per head, log_decay one or m.
 using DeltaTensors = DeltaOperands<Tensor>;
 /// Destinations of the gradients. Without a read, its gradient is part of that of k.
 using DeltaGradients = DeltaOperands<Gradient>;

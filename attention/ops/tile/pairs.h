@@ -1,4 +1,4 @@
-// The pairs of channel_pairs.h with one decay a token for all channels, or none: the same interface.
+// The pairs of channel_pairs.h with one decay per token for all channels, or none: the same interface.
 #pragma once
 
 #include <cmath>
@@ -9,7 +9,7 @@
 
 namespace longhand::attention::tile {
 
-/// No decay, or one a token: e^(C_i - C_j) is a factor of the product.
+/// No decay, or one per token: e^(C_i - C_j) is a factor of the product.
 template <class T>
 class HeadPairs {
  public:

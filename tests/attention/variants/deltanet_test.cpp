@@ -113,7 +113,7 @@ TEST_CASE("delta rules: a sample of a batch gives what it gives alone") {
   check_samples(*variant, Operands({3, 60, 2, 4}), {60, 17, 1}, 1e-12, 1e-11);
 }
 
-TEST_CASE("delta rules: a decoder keeps D x D numbers a head") {
+TEST_CASE("delta rules: a decoder keeps D x D numbers per head") {
   const std::string name = GENERATE("deltanet", "gated_deltanet", "deltaproduct", "kda", "gdn2");
   const auto variant =
       make_variant(name, {.heads = 3, .dim = 8, .max_length = 100, .causal = true});

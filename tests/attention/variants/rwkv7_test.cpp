@@ -113,7 +113,7 @@ TEST_CASE("rwkv7: a sample of a batch gives what it gives alone") {
   check_samples(*variant, Operands({3, 60, 2, 4}), {60, 17, 1}, 1e-12, 1e-11);
 }
 
-TEST_CASE("rwkv7: a decoder keeps D x D numbers a head") {
+TEST_CASE("rwkv7: a decoder keeps D x D numbers per head") {
   const auto variant =
       make_variant("rwkv7", {.heads = 3, .dim = 8, .max_length = 100, .causal = true});
   CHECK(variant->state_bytes(1) == 3 * 8 * 8 * 8);
