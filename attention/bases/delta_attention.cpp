@@ -117,8 +117,8 @@ Variable UnitDeltaAttention::log_decay(const Variable&) const { return {}; }
 UnitDeltaAttention::Gate UnitDeltaAttention::gate(const Variable&) const { return {}; }
 
 Variable UnitDeltaAttention::unit(const Variable& x, const Variable& factor) const {
-  return rms_norm(options_.silu ? silu(x) : x, factor,
-                  eps_of_length / static_cast<double>(x.size(3)));
+  const double eps = eps_of_length / static_cast<double>(x.size(3));
+  return options_.silu ? silu_rms_norm(x, factor, eps) : rms_norm(x, factor, eps);
 }
 Variable UnitDeltaAttention::unit_keys(const Variable& k) const { return unit(k, unit_); }
 
@@ -230,7 +230,7 @@ Work UnitDeltaAttention::rule_work(int64_t tokens) const {
 Work UnitDeltaAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double width = H * D, rows = 1 + static_cast<double>(steps_);  // queries and keys
-  const double units = N * width * (options_.silu ? 2 : 1) * rows;
+  const double units = N * width * rows;
   const double exponentials = token_.exponentials + (options_.silu ? rows * width : 0);
   return H * rule_work(queries) + Work{{N * token_.flops, N * exponentials},
                                        {2 * N * token_.flops, N * exponentials},

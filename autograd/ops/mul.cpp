@@ -1,5 +1,7 @@
 // y = a b          da = b dy, db = a dy
 // A factor of whole rows, w (…, 1), is repeated in a view alone: dw is an inner product for each row.
+#include <optional>
+
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/rows.h"
 
@@ -17,26 +19,43 @@ Variable scaled_rows(const Variable& x, const Variable& factors) {
   Shape rows = x.shape();
   rows[-1] = 1;
   const Variable w = broadcast_to(factors, rows);
-  const Tensor out = pointwise(times, x.value(), w.value().expand(x.shape()));
-  const Tensor x_of_rows = w.requires_grad() ? row_dense(x.value()) : Tensor();
-  const Tensor w_of_rows = x.requires_grad() ? w.value().expand(x.shape()) : Tensor();
+  const Tensor in = row_dense(x.value()),
+               s = with_strides(w.value(), empty_rows_like(in, 1).strides());
+  Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());
+  dispatch_float(in.dtype(), [&]<class T>() {
+    const auto a = longhand::rows<T>(in);
+    for_rows(a.count, a.width, [=, y = out.data<T>(), by = s.data<T>()](int64_t r) {
+      kernels::row_accumulate(y + r * a.width, a.width, T{0},
+                              [u = a[r], f = by[r]](int64_t j) { return u[j] * f; });
+    });
+  });
   return record("mul", out, {x, w},
-                [w_of_rows, x_of_rows](const Tensor& dy, std::span<GradSlot> dx) {
-                  if (dx[0]) accumulate_pointwise(dx[0], times, dy, w_of_rows);
-                  if (!dx[1]) return;
-                  const Tensor g = with_strides(dy, x_of_rows.strides());
-                  accumulate_with_strides(
-                      dx[1], empty_rows_like(g, 1).strides(), [&](Tensor& dw, double beta) {
-                        dispatch_float(g.dtype(), [&]<class T>() {
-                          const auto a = longhand::rows<T>(x_of_rows), b = longhand::rows<T>(g);
-                          for_rows(a.count, a.width,
-                                   [=, to = dw.data<T>(), add = static_cast<T>(beta)](int64_t r) {
-                                     kernels::row_accumulate(to + r, 1, add, [=](int64_t) {
-                                       return kernels::row_dot(a[r], b[r], a.width);
-                                     });
-                                   });
+                [s, x = w.requires_grad() ? in : Tensor(), strides = in.strides()](
+                    const Tensor& grad_out, std::span<GradSlot> slots) {
+                  const Tensor dout = with_strides(grad_out, strides);
+                  std::optional<StridedGradient> dx, dw;
+                  if (slots[0]) dx.emplace(slots[0], strides);
+                  if (slots[1]) dw.emplace(slots[1], s.strides());
+                  dispatch_float(dout.dtype(), [&]<class T>() {
+                    const auto g = longhand::rows<T>(dout);
+                    const T *const u = dw ? x.data<T>() : nullptr, *const by = s.data<T>();
+                    T *const to_x = dx ? dx->grad.template data<T>() : nullptr,
+                             *const to_w = dw ? dw->grad.template data<T>() : nullptr;
+                    const T beta_x = static_cast<T>(dx ? dx->beta : 0),
+                            beta_w = static_cast<T>(dw ? dw->beta : 0);
+                    for_rows(g.count, g.width, [=](int64_t r) {
+                      const T* const dy = g[r];
+                      if (to_w)
+                        kernels::row_accumulate(to_w + r, 1, beta_w, [=](int64_t) {
+                          return kernels::row_dot(u + r * g.width, dy, g.width);
                         });
-                      });
+                      if (to_x)
+                        kernels::row_accumulate(to_x + r * g.width, g.width, beta_x,
+                                                [=, f = by[r]](int64_t j) { return dy[j] * f; });
+                    });
+                  });
+                  if (dx) dx->finish();
+                  if (dw) dw->finish();
                 });
 }
 

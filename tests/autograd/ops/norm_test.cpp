@@ -49,6 +49,11 @@ TEST_CASE("rms_norm: values") {
               1e-15));
 }
 
+TEST_CASE("silu_rms_norm: is rms_norm of silu") {
+  const Variable x(random({2, 19, 5})), w(random({5}));
+  CHECK(close(silu_rms_norm(x, w, 0.1).value(), rms_norm(silu(x), w, 0.1).value(), 1e-14));
+}
+
 TEST_CASE("rms_norm: errors") {
   CHECK_THROWS_WITH(rms_norm(Variable(random({2, 3})), Variable(random({2}))),
                     Catch::Contains("rms_norm"));
