@@ -6,6 +6,7 @@
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
+#include "longhand/autograd/ops/rows.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand::attention {
@@ -13,42 +14,63 @@ namespace {
 
 constexpr int64_t grain = 1 << 14;  // numbers of a task
 
-// (B, N, H, 1) u8: 1 where f holds for the normaliser of sums (B, N, H, D + 1); undefined if none.
-template <class F>
-Tensor where_normaliser(const Tensor& sums, F f) {
-  const Tensor den = sums.slice(3, -1, sums.size(3)).contiguous();
-  Tensor out = Tensor::empty(den.shape(), DType::u8);
-  int64_t found = 0;
-  dispatch_float(den.dtype(), [&]<class T>() {
-    const T* const d = den.data<T>();
-    uint8_t* const o = out.data<uint8_t>();
-    found = parallel_sum<int64_t>(den.numel(), grain, [=](int64_t begin, int64_t end) {
-      int64_t n = 0;
-      for (int64_t i = begin; i < end; ++i) n += o[i] = f(d[i]);
-      return n;
-    });
-  });
-  return found ? out : Tensor();
+// What is divided by, of a normaliser, and whether it has a gradient.
+template <class T>
+struct Guarded {
+  T value;
+  bool differs;
+};
+template <class T>
+Guarded<T> guarded(const Guard& guard, T den) {
+  const T eps = static_cast<T>(guard.eps);
+  if (guard.kind == Guard::Kind::add) return {std::abs(den) <= eps ? den + 2 * eps : den, true};
+  if (guard.kind == Guard::Kind::clamp && den < eps) return {eps, false};
+  if (guard.kind == Guard::Kind::none && std::abs(den) < guard.floor<T>())
+    return {std::numeric_limits<T>::infinity(), false};
+  return {den, true};
 }
 
 }  // namespace
 
+// o = n / d',  d' that of the guard:   dn = do / d',  dd = -(do·o) / d', or 0 if d' is a constant
 Variable normalised(const Variable& sums, const Guard& guard) {
-  const int64_t D = sums.size(3) - 1;
-  const double eps = guard.eps;
-  Variable den = slice(sums, 3, D, D + 1);
-  const auto replace = [&](const Variable& by, auto f) {
-    if (const Tensor at = where_normaliser(sums.value(), f); at.defined()) den = where(at, by, den);
-  };
-  const auto constant = [&](double x) { return Variable(Tensor::scalar(x, sums.dtype())); };
-  if (guard.kind == Guard::Kind::add)
-    replace(den + 2 * eps, [eps](auto d) { return std::abs(d) <= eps; });
-  else if (guard.kind == Guard::Kind::clamp)
-    replace(constant(eps), [eps](auto d) { return d < eps; });
-  else
-    replace(constant(std::numeric_limits<double>::infinity()),
-            [&guard]<class T>(T d) { return std::abs(d) < guard.floor<T>(); });
-  return slice(sums, 3, 0, D) / den;
+  const Tensor in = row_dense(sums.value());
+  const int64_t D = in.size(3) - 1;
+  Tensor out = ops::empty_rows_like(in, D), dens = ops::empty_rows_like(in, 1),
+         differ = Tensor::empty(dens.shape(), DType::u8);
+  dispatch_float(in.dtype(), [&]<class T>() {
+    const auto from = rows<T>(in);
+    ops::for_rows(
+        from.count, D,
+        [=, o = out.data<T>(), d = dens.data<T>(), differs = differ.data<uint8_t>()](int64_t r) {
+          const T* const n = from[r];
+          const Guarded<T> by = guarded(guard, n[D]);
+          d[r] = by.value, differs[r] = by.differs;
+          for (int64_t e = 0; e < D; ++e) o[r * D + e] = n[e] / by.value;
+        });
+  });
+  return record("normalised", out, {sums},
+                [o = out, dens, differ, strides = in.strides(), D](const Tensor& grad_out,
+                                                                   std::span<GradSlot> slots) {
+                  const Tensor dout = with_strides(grad_out, o.strides());
+                  ops::accumulate_with_strides(slots[0], strides, [&](Tensor& grad, double beta) {
+                    dispatch_float(o.dtype(), [&]<class T>() {
+                      const auto y = rows<T>(o), dy = rows<T>(dout);
+                      ops::for_rows(
+                          dens.numel(), D,
+                          [=, to = grad.data<T>(), d = dens.data<T>(), add = static_cast<T>(beta),
+                           differs = differ.data<uint8_t>()](int64_t r) {
+                            const T *const g = dy[r], *const q = y[r];
+                            T* const at = to + r * (D + 1);
+                            kernels::row_accumulate(
+                                at, D, add, [=, by = d[r]](int64_t e) { return g[e] / by; });
+                            kernels::row_accumulate(at + D, 1, add, [=, by = d[r]](int64_t) {
+                              return differs[r] ? -kernels::row_dot(g, q, D) / by : T{0};
+                            });
+                          });
+                    });
+                  });
+                });
 }
 
 int64_t nonpositive_normalisers(const Tensor& normalisers, const Tensor& lengths,
