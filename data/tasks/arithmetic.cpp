@@ -112,7 +112,8 @@ std::optional<TaskInfo> info_of(const ArithmeticOptions& o) {
   return TaskInfo{.vocabulary = o.modulus + 6,
                   .classes = o.modulus,
                   .per_token = true,
-                  .max_length = inputs(o, o.max_length())};
+                  .max_length = inputs(o, o.max_length()),
+                  .tracks = true};
 }
 
 Task make(const ArithmeticOptions& o, uint64_t seed, const Splits&) {

@@ -106,7 +106,8 @@ std::optional<TaskInfo> info_of(const GroupOptions& o) {
   return TaskInfo{.vocabulary = o.size() + (o.tokens_per_element > 1),
                   .classes = o.size(),
                   .per_token = true,
-                  .max_length = o.max_length() * o.tokens_per_element};
+                  .max_length = o.max_length() * o.tokens_per_element,
+                  .tracks = true};
 }
 
 Task make(const GroupOptions& o, uint64_t seed, const Splits&) {

@@ -23,7 +23,11 @@ struct ParityOptions : MixtureOfLengths {
 };
 
 std::optional<TaskInfo> info_of(const ParityOptions& o) {
-  return TaskInfo{.vocabulary = 2, .classes = 2, .per_token = true, .max_length = o.max_length()};
+  return TaskInfo{.vocabulary = 2,
+                  .classes = 2,
+                  .per_token = true,
+                  .max_length = o.max_length(),
+                  .tracks = true};
 }
 
 Task make(const ParityOptions& o, uint64_t seed, const Splits&) {

@@ -95,14 +95,14 @@ struct Row {
   SeedScores test{}, validation{};
   Costs costs{nan, nan, nan, nan, nan};
   double seconds = nan;
-  int64_t examples = 0;  // of the test split; 0: unknown
+  int64_t examples = 0;   // of the test split; 0: unknown
+  double guessing = nan;  // the accuracy of guessing, of a task that tracks a state
   int64_t failed = 0, damaged = 0;
   std::string failure{};
 };
 
-/// FLOPs of a step, and bytes of the state of decoding, from the directory of a run that has begun.
-std::pair<double, double> model_costs(const fs::path& run, int64_t parameters) {
-  const Config config = Config::load(run / "config.toml");
+/// FLOPs of a step, and bytes of the state of decoding.
+std::pair<double, double> model_costs(const Config& config, int64_t parameters) {
   const attention::TransformerConfig model = read_model(config, nullptr);
   const auto batch =
       static_cast<double>(read_section<TrainSection>(config.train()).loading.batch_size);
@@ -150,7 +150,10 @@ Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellState
     }
     if (!std::isnan(parameters)) continue;
     parameters = static_cast<double>(summary.parameters);
-    std::tie(flops, state_bytes) = model_costs(cell_directory(directory, cell), summary.parameters);
+    const Config config = Config::load(cell_directory(directory, cell) / "config.toml");
+    std::tie(flops, state_bytes) = model_costs(config, summary.parameters);
+    if (const auto task = read_task_info(config); task && task->tracks)
+      row.guessing = 1 / static_cast<double>(task->classes);
   }
   row.costs = {parameters, flops, mean(milliseconds), mean(memory), state_bytes};
   row.seconds = mean(seconds);
@@ -269,6 +272,13 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     p[i] = test.p;
   }
   p = holm(p);
+  const bool scales = sweep.metric == "accuracy" && std::ranges::any_of(rows, [](const Row& row) {
+                        return !std::isnan(row.guessing);
+                      });
+  if (scales)
+    table.note +=
+        " Where a state is tracked, the scaled accuracy is (accuracy - c) / (1 - c) with c = 1 / "
+        "classes: 0 for guessing, 1 for a task that is solved.";
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& row = rows[i];
     const Costs* const baseline =
@@ -293,6 +303,9 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
              {"low", known(interval.low), "95 % from"},
              {"high", known(interval.high), "to"},
              {"solved", solved_text(sweep, row)},
+             scales ? RowField{"scaled", known((interval.mean - row.guessing) / (1 - row.guessing)),
+                               "scaled accuracy"}
+                    : RowField{},
              {"difference", difference[i], "- baseline"},
              {"p", known(p[i]), "", 2},
              std::move(costs),

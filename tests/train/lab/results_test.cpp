@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -23,7 +24,8 @@ namespace {
 /// A sweep over three variants, and the test accuracies of each, by seed.
 Results results_of(const std::vector<std::vector<double>>& accuracies,
                    const std::vector<int64_t>& parameters = {100, 100, 100},
-                   const std::function<void(const SweepCell&, CellState&)>& change = {}) {
+                   const std::function<void(const SweepCell&, CellState&)>& change = {},
+                   const std::string& data = "task = \"copy\"\nlength = 16\ncount = 4\n") {
   const size_t seeds = accuracies.front().size();
   const Sweep sweep = Sweep::parse("[sweep]\nseeds = " + std::to_string(seeds) + R"(
 metric = "accuracy"
@@ -34,10 +36,7 @@ attention.type = ["softmax", "linear", "window"]
 d_model = 8
 heads = 2
 [data]
-task = "copy"
-length = 16
-count = 4
-)",
+)" + data,
                                    "s.toml");
   const Grid grid = expand(sweep);
   const test::TemporaryDirectory folder;
@@ -88,6 +87,24 @@ TEST_CASE("ablation: p of paired tests, corrected for their number, and interval
   CHECK(cell_at(table, 1, "high") == Approx(0.71 + 4.30265 * 0.11 / std::sqrt(3)).epsilon(1e-5));
   CHECK(cell_at(results_of({{0.97, 0.99, 1}, {1, 1, 1}, {0, 0, 0}}).tables.front(), 0, "high") ==
         1);
+}
+
+TEST_CASE("ablation: accuracies of state tracking are also scaled, with guessing at 0") {
+  const std::vector<std::vector<double>> accuracies{{0.5}, {0.75}, {1}};
+  const auto scaled = [&](const char* data) {
+    const Table table = results_of(accuracies, {100, 100, 100}, {}, data).tables.front();
+    CHECK_THAT(table.note, Catch::Contains("the scaled accuracy is"));
+    return std::array{cell_at(table, 0, "scaled"), cell_at(table, 1, "scaled"),
+                      cell_at(table, 2, "scaled")};
+  };
+  CHECK(scaled("task = \"parity\"\nlength = 16\n") == std::array{0.0, 0.5, 1.0});
+  const auto group = scaled("task = \"group\"\nkind = \"S\"\ndegree = 3\nlength = 16\n");
+  CHECK(group[0] == Approx(0.4));  // (1/2 - 1/6) / (1 - 1/6)
+  CHECK(group[1] == Approx(0.7));
+  CHECK(group[2] == 1);
+  const Table copy = results_of(accuracies).tables.front();
+  CHECK_FALSE(copy.find("scaled"));
+  CHECK_THAT(copy.note, !Catch::Contains("scaled"));
 }
 
 TEST_CASE("ablation: seeds that solved a task or did not are counted") {
