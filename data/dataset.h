@@ -89,8 +89,7 @@ struct TaskInfo {
   bool causal = false;     // the target of a token is a later token: the model must not look ahead
   bool bytes = false;      // tokens are bytes of text; with per_token, bits per byte is a metric
   int64_t max_length = 0;  // of all examples
-  bool tracks =
-      false;  // a state is to be tracked: results also scale accuracies, with guessing at 0
+  bool tracks = false;     // tracks a state: results also show accuracies with guessing at 0
   bool from_last = false;  // targets are to be told from the last token's vector: model.reconstruct
   std::vector<std::string> labels{};  // names of the classes from 0 on; empty: they have none
   TargetKind targets = TargetKind::classes;
