@@ -18,7 +18,7 @@ find attention data train -name '*.md' -exec perl -0777 -pi -e '
 figures=$(mktemp -d)
 trap 'rm -rf "$figures"' EXIT
 export figures
-mkdir -p attention/variants/figures
+mkdir -p attention/variants/figures/states
 find attention/variants -name '*.md' -exec perl -0777 -pi -e '
   s{(<!-- map: ((\w+)\S*)((?: --\S+)*) -->\n).*?(<!-- end -->)}
    {my ($begin, $variant, $name, $flags, $end) = ($1, $2, $3, $4, $5);
@@ -36,9 +36,9 @@ find attention/variants -name '*.md' -exec perl -0777 -pi -e '
     my $out = "$ENV{figures}/state_$name";
     system("\"$ENV{longhand}\" $command --quiet --force -o $out.json >/dev/null && " .
            "\"$ENV{longhand}\" report $out.json --figures $out >/dev/null && " .
-           "mv $out/*.svg attention/variants/figures/state_$name.svg") == 0 or die "$command failed\n";
+           "mv $out/*.svg attention/variants/figures/states/$name.svg") == 0 or die "$command failed\n";
     "${begin}What the state holds of these tokens after the last one (rows: channels of the keys, columns: tokens). Forgotten " .
-    "tokens have the colour of 0.\n\n![State of $name](figures/state_$name.svg)\n\n    longhand $command -o state.json\n$end"}gse' {} +
+    "tokens have the colour of 0.\n\n![State of $name](figures/states/$name.svg)\n\n    longhand $command -o state.json\n$end"}gse' {} +
 find attention/variants -name '*.md' -exec perl -0777 -pi -e '
   BEGIN {
     open(my $in, "<", "attention/definitions/definitions.cpp") or die "attention/definitions/definitions.cpp: $!\n";

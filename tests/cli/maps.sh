@@ -19,9 +19,11 @@ for page in "$source"/attention/variants/*.md; do
     *) echo "$page: expected a map: <!-- map: VARIANT FLAGS --> and <!-- end -->"; exit 1 ;;
   esac
 done
-for figure in "$source"/attention/variants/figures/*.svg; do
-  page=gallery
-  case $(basename "$figure" .svg) in state_*) page=$(basename "$figure" .svg | sed s/state_//) ;; esac
-  grep -q "(figures/$(basename "$figure"))" "$source/attention/variants/$page.md" ||
-    { echo "$page.md: expected the picture $(basename "$figure")"; exit 1; }
+check() {  # PAGE FIGURE
+  grep -q "(figures/$2)" "$source/attention/variants/$1.md" ||
+    { echo "$1.md: expected the picture $2"; exit 1; }
+}
+for figure in "$source"/attention/variants/figures/*.svg; do check gallery "$(basename "$figure")"; done
+for figure in "$source"/attention/variants/figures/states/*.svg; do
+  check "$(basename "$figure" .svg)" "states/$(basename "$figure")"
 done
