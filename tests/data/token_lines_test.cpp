@@ -99,7 +99,7 @@ TEST_CASE("tokens: errors in CSV and JSON Lines name line and column") {
   CHECK_THAT(error("a.csv", head + "1 2,0 1\n"),
              Contains("a.csv:3:5: 2 targets for 2 tokens; expected one for the sequence"));
   CHECK_THAT(error("a.csv", head), Contains("1 different examples; expected at least 3"));
-  CHECK_THAT(error("a.csv", "tokens,targets\n1,-100\n"), Contains("every target is -100"));
+  CHECK_THAT(error("a.csv", "tokens,targets\n1,-100\n"), Contains("no targets: every one is -100"));
   CHECK_THAT(
       error("a.csv", "token,targets\n1,0\n"),
       Contains("a.csv:1: the header line has no column \"tokens\"; found token, targets; did "

@@ -266,7 +266,7 @@ TEST_CASE("tokens: errors in a file are reported before training starts") {
   }
   SECTION("ignored targets only") {
     file["train/targets"] = Tensor::full({3}, -100, DType::i32);
-    CHECK_THAT(complaint(file), Contains("/train/targets: every target is -100"));
+    CHECK_THAT(complaint(file), Contains("/train/targets: no targets: every one is -100"));
   }
   SECTION("token beyond the vocabulary") {
     CHECK_THAT(complaint(file, {{"vocabulary", int64_t{9}}}),

@@ -277,7 +277,7 @@ class CheckTest(unittest.TestCase):
     def test_golden_numbers(self):
         report = longhand.check(functions.softmax, "softmax", checks=["golden"], golden=GOLDEN)
         self.assertTrue(report.passed, str(report))
-        self.assertRegex(report[0].measured, "^3 cases; 0 of other options")
+        self.assertRegex(report[0].measured, r"^[1-9]\d* cases; 0 of other options")
         self.assert_fails(longhand.check(functions.softmax_off_by_one, "softmax", causal=True, checks=["golden"],
                                          golden=GOLDEN), "golden")
         report = str(longhand.check(functions.gla, "gla", checks=["golden"], golden=GOLDEN, **GATED))
