@@ -144,7 +144,7 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 /// x / sqrt(mean x² + eps) * weight over the last axis. weight is (n) or undefined. Zhang &
 /// Sennrich 2019 (arXiv 1910.07467), eq. 4.
 Variable rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
-/// rms_norm(silu(x), weight, eps), in one pass over memory.
+/// rms_norm(silu(x), weight, eps) in one pass over memory, for the same shapes and with the same errors.
 Variable silu_rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
 /// What a gate makes of its logits z: z / (1 + e^-z), or 1 / (1 + e^-z).
 enum class GateFunction { silu, sigmoid };

@@ -124,7 +124,7 @@ std::optional<Estimate> solved(std::span<const double> accuracies) {
     if (sorted[i] - sorted[i - 1] > sorted[upper] - sorted[upper - 1]) upper = i;
   const double gap = sorted[upper] - sorted[upper - 1];
   const double spread = std::max(sorted[upper - 1] - sorted.front(), sorted.back() - sorted[upper]);
-  if (!(sorted[upper] >= 0.9 && gap >= 0.2 && gap >= 4 * spread)) return {};
+  if (!(sorted[upper] >= solved_from && gap >= solved_gap && gap >= 4 * spread)) return {};
   return proportion(static_cast<double>(sorted.size() - upper), n);
 }
 

@@ -31,6 +31,7 @@ Estimate accuracy_of_seeds(std::span<const double> accuracies);
 /// For accuracies of two to nine seeds of which some solved a task and others did not: the fraction of those
 /// that did, with Wilson's interval; otherwise nothing. That is so if the largest gap between neighbours is at
 /// least 0.2, and four times as large as the range on either side of it, and those above it are at least 0.9.
+inline constexpr double solved_gap = 0.2, solved_from = 0.9;
 std::optional<Estimate> solved(std::span<const double> accuracies);
 
 /// The fraction of successes among n trials, with Wilson's 95 % interval, which stays within 0 … 1.

@@ -3,7 +3,7 @@
 # A table stands between <!-- options: TOPIC --> and <!-- end -->, and is the output of
 # longhand help --markdown TOPIC. train/options.md is the output of longhand help --markdown. Between
 # <!-- map: VARIANT FLAGS --> and <!-- end --> stand the weights of a variant, drawn by longhand analyse attention. Between
-# <!-- state: VARIANT --> and <!-- end --> stands what the state of a recurrence holds. Between
+# <!-- state: VARIANT FLAGS --> and <!-- end --> stands what the state of a recurrence holds. Between
 # <!-- code: FUNCTION... --> and <!-- end --> stand functions of attention/definitions/definitions.cpp.
 set -eu
 longhand=$(realpath "${1:-build/release/longhand}")
@@ -20,25 +20,20 @@ trap 'rm -rf "$figures"' EXIT
 export figures
 mkdir -p attention/variants/figures/states
 find attention/variants -name '*.md' -exec perl -0777 -pi -e '
-  s{(<!-- map: ((\w+)\S*)((?: --\S+)*) -->\n).*?(<!-- end -->)}
-   {my ($begin, $variant, $name, $flags, $end) = ($1, $2, $3, $4, $5);
-    my $command = "analyse attention --attention $variant$flags --same-keys --correlation 0.9 --norm 6";
-    my $out = "$ENV{figures}/$name";
+  s{(<!-- (map|state): ((\w+)\S*)((?: --\S+)*) -->\n).*?(<!-- end -->)}
+   {my ($begin, $kind, $variant, $name, $flags, $end) = ($1, $2, $3, $4, $5, $6);
+    my ($of_state, $figure) = $kind eq "state" ? (" --state", "figures/states/$name.svg") : ("", "figures/$name.svg");
+    my $command = "analyse attention$of_state --attention $variant$flags --same-keys --correlation 0.9 --norm 6";
+    my $out = "$ENV{figures}/${kind}_$name";
     system("\"$ENV{longhand}\" $command --quiet --force -o $out.json >/dev/null && " .
            "\"$ENV{longhand}\" report $out.json --figures $out >/dev/null && " .
-           "mv $out/*.svg attention/variants/figures/$name.svg") == 0 or die "$command failed\n";
-    "${begin}The weights of 48 random tokens, whose neighbours are alike, for keys that are the queries (rows: queries).\n\n" .
-    "![Weights of $name](figures/$name.svg)\n\n    longhand $command -o map.json\n    longhand report map.json --figures maps\n$end"}gse' {} +
-find attention/variants -name '*.md' -exec perl -0777 -pi -e '
-  s{(<!-- state: ((\w+)\S*) -->\n).*?(<!-- end -->)}
-   {my ($begin, $variant, $name, $end) = ($1, $2, $3, $4);
-    my $command = "analyse attention --state --attention $variant --causal --same-keys --correlation 0.9 --norm 6";
-    my $out = "$ENV{figures}/state_$name";
-    system("\"$ENV{longhand}\" $command --quiet --force -o $out.json >/dev/null && " .
-           "\"$ENV{longhand}\" report $out.json --figures $out >/dev/null && " .
-           "mv $out/*.svg attention/variants/figures/states/$name.svg") == 0 or die "$command failed\n";
-    "${begin}What the state holds of these tokens after the last one (rows: channels of the keys, columns: tokens). Forgotten " .
-    "tokens have the colour of 0.\n\n![State of $name](figures/states/$name.svg)\n\n    longhand $command -o state.json\n$end"}gse' {} +
+           "mv $out/*.svg attention/variants/$figure") == 0 or die "$command failed\n";
+    my $text = $kind eq "state"
+      ? "What the state holds of these tokens after the last one (rows: channels of the keys, columns: tokens). Forgotten " .
+        "tokens have the colour of 0.\n\n![State of $name]($figure)\n\n    longhand $command -o state.json\n"
+      : "The weights of 48 random tokens, whose neighbours are alike, for keys that are the queries (rows: queries).\n\n" .
+        "![Weights of $name]($figure)\n\n    longhand $command -o map.json\n    longhand report map.json --figures maps\n";
+    "$begin$text$end"}gse' {} +
 find attention/variants -name '*.md' -exec perl -0777 -pi -e '
   BEGIN {
     open(my $in, "<", "attention/definitions/definitions.cpp") or die "attention/definitions/definitions.cpp: $!\n";

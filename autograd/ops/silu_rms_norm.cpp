@@ -4,7 +4,7 @@
 // Only x and r are kept; dx is written over x where x has no other owner.
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/normalise.h"
-#include "longhand/core/math.h"
+#include "longhand/autograd/ops/silu.h"
 
 namespace longhand {
 using namespace ops;
@@ -13,11 +13,11 @@ namespace {
 using normalise::group;
 using normalise::Moments;
 
-// h of `count` elements. e^-x may overflow to infinity, whose reciprocal is 0, as required.
+// h of `count` elements.
 template <class T>
-void silu_of(const T* x, int64_t count, T* h) {
+void silu_rows(const T* x, int64_t count, T* h) {
 #pragma GCC ivdep
-  for (int64_t i = 0; i < count; ++i) h[i] = x[i] / (1 + math::exp(-x[i]));
+  for (int64_t i = 0; i < count; ++i) h[i] = silu_of(x[i]);
 }
 
 }  // namespace
@@ -41,7 +41,7 @@ Variable silu_rms_norm(const Variable& x, const Variable& weight, double eps) {
                    simd([&] {
                      for (int64_t r = begin; r < end; r += group) {
                        const int64_t some = std::min(group, end - r);
-                       silu_of(from[r], some * n, to[r]);
+                       silu_rows(from[r], some * n, to[r]);
                        normalise::rows(to[r], some, n, e, false, wp, bp, s + r, to[r]);
                      }
                    });
@@ -62,14 +62,12 @@ Variable silu_rms_norm(const Variable& x, const Variable& weight, double eps) {
                   for (int64_t r = first; r < first + rows; r += group) {
                     const int64_t some = std::min(group, first + rows - r), size = some * n;
                     const T* const v = from[r];
-                    silu_of(v, size, h);
+                    silu_rows(v, size, h);
                     normalise::rows_backward(h, dy[r], wp, s + r, some, n, false, dx ? h : nullptr,
                                              T{0}, dw, db);
                     if (dx)
-                      kernels::row_accumulate(dx + r * n, size, beta, [=](int64_t i) {
-                        const T sigmoid = 1 / (1 + math::exp(-v[i]));
-                        return sigmoid * (1 + v[i] * (1 - sigmoid)) * h[i];
-                      });
+                      kernels::row_accumulate(dx + r * n, size, beta,
+                                              [=](int64_t i) { return silu_slope(v[i]) * h[i]; });
                   }
                 });
           };

@@ -1,4 +1,4 @@
-// Sparse attention, against the code of others. bigbird: besides the datasets of a core, random_blocks
+// Sparse attention, against other implementations. bigbird: besides the datasets of a core, random_blocks
 // (H, n - 2, r) are the blocks that each block of queries but the first and the last drew.
 #include <algorithm>
 #include <set>

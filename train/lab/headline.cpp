@@ -75,16 +75,15 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   size_t gap = 1;  // the largest parts those that solved the task from the others
   for (size_t i = 1; i < all.size(); ++i)
     if (all[i] - all[i - 1] > all[gap] - all[gap - 1]) gap = i;
-  constexpr double least = 0.2, solves = 0.9;  // as in solved()
-  if (all[gap] - all[gap - 1] < least) return lead;
+  if (all[gap] - all[gap - 1] < solved_gap) return lead;
   const double bound = (all[gap] + all[gap - 1]) / 2;
   const int64_t own = number_above(best.scores, bound), theirs = number_above(other.scores, bound);
   lead.difference.low = lead.difference.high = std::nan("");
   lead.p = fisher(own, std::ssize(best.scores), theirs, std::ssize(other.scores));
   lead.solved =
       fmt::format("{} {} with {} of {} seeds, {} with {} of {} (Fisher's exact test: p = {:.2g})",
-                  best.name, all[gap] >= solves ? "solves it" : "reaches " + rounded(all[gap]), own,
-                  best.scores.size(), other.name, theirs, other.scores.size(), lead.p);
+                  best.name, all[gap] >= solved_from ? "solves it" : "reaches " + rounded(all[gap]),
+                  own, best.scores.size(), other.name, theirs, other.scores.size(), lead.p);
   return lead;
 }
 
