@@ -105,7 +105,7 @@ Estimate estimate_of_positive(std::span<const double> values) {
 
 Estimate accuracy_of_seeds(std::span<const double> accuracies) {
   Estimate out = estimate(accuracies);
-  if (out.low == out.high || solved(accuracies)) {
+  if (out.low == out.high || split(accuracies)) {
     out.low = out.high = nan;
   } else {
     out.low = std::max(out.low, 0.0);
@@ -114,7 +114,7 @@ Estimate accuracy_of_seeds(std::span<const double> accuracies) {
   return out;
 }
 
-std::optional<Estimate> solved(std::span<const double> accuracies) {
+std::optional<Split> split(std::span<const double> accuracies) {
   const auto n = std::ssize(accuracies);
   if (n < 2 || n > 9) return {};
   std::vector<double> sorted(accuracies.begin(), accuracies.end());
@@ -124,8 +124,14 @@ std::optional<Estimate> solved(std::span<const double> accuracies) {
     if (sorted[i] - sorted[i - 1] > sorted[upper] - sorted[upper - 1]) upper = i;
   const double gap = sorted[upper] - sorted[upper - 1];
   const double spread = std::max(sorted[upper - 1] - sorted.front(), sorted.back() - sorted[upper]);
-  if (!(sorted[upper] >= solved_from && gap >= solved_gap && gap >= 4 * spread)) return {};
-  return proportion(static_cast<double>(sorted.size() - upper), n);
+  if (!(gap >= split_gap && gap >= 4 * spread)) return {};
+  return Split{n - static_cast<int64_t>(upper), n, sorted[upper - 1], sorted[upper]};
+}
+
+std::optional<Estimate> solved(std::span<const double> accuracies) {
+  const auto found = split(accuracies);
+  if (!found || found->high < solved_from) return {};
+  return proportion(static_cast<double>(found->upper), found->seeds);
 }
 
 PairedTest paired_test(std::span<const double> a, std::span<const double> b) {
@@ -149,8 +155,7 @@ PairedTest paired_test_of_seeds(std::span<const double> a, std::span<const doubl
   PairedTest out = paired_test(a, b);
   std::vector<double> both(a.begin(), a.end());
   both.insert(both.end(), b.begin(), b.end());
-  if (solved(a) || solved(b) || solved(both))
-    out.p = out.difference.low = out.difference.high = nan;
+  if (split(a) || split(b) || split(both)) out.p = out.difference.low = out.difference.high = nan;
   return out;
 }
 

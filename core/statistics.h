@@ -25,13 +25,23 @@ Estimate estimate(std::span<const double> values);
 Estimate estimate_of_positive(std::span<const double> values);
 
 /// The mean of accuracies of several seeds: estimate(), with the interval cut to 0 … 1. Without an interval
-/// if all are equal, or if solved() has a value: no interval of so few values would be right.
+/// if all are equal, or if split() has a value: no interval of so few values would be right.
 Estimate accuracy_of_seeds(std::span<const double> accuracies);
 
-/// For accuracies of two to nine seeds of which some solved a task and others did not: the fraction of those
-/// that did, with Wilson's interval; otherwise nothing. That is so if the largest gap between neighbours is at
-/// least 0.2, and four times as large as the range on either side of it, and those above it are at least 0.9.
-inline constexpr double solved_gap = 0.2, solved_from = 0.9;
+/// Accuracies of seeds in two groups.
+struct Split {
+  int64_t upper = 0, seeds = 0;  // seeds in the upper group, and in all
+  double low = 0,
+         high = 0;  // the largest accuracy of the lower group, the smallest of the upper one
+};
+/// The two groups of the accuracies of two to nine seeds, if the largest gap between neighbours is at least 0.2, and
+/// four times as large as the range on either side of it.
+inline constexpr double split_gap = 0.2;
+std::optional<Split> split(std::span<const double> accuracies);
+
+/// If the accuracies are split() and those of the upper group are at least 0.9, their fraction, with Wilson's interval:
+/// some seeds solved the task, and others did not.
+inline constexpr double solved_from = 0.9;
 std::optional<Estimate> solved(std::span<const double> accuracies);
 
 /// The fraction of successes among n trials, with Wilson's 95 % interval, which stays within 0 … 1.
@@ -72,8 +82,8 @@ struct PairedTest {
 /// Throws Error unless both have the same number of values.
 PairedTest paired_test(std::span<const double> a, std::span<const double> b);
 
-/// paired_test() of accuracies; without p and interval if solved() has a value for a, b or both together: the
-/// t test takes few seeds that solve a task or not for a spread that is too small.
+/// paired_test() of accuracies; without p and interval if split() has a value for a, b or both together: the
+/// t test takes few seeds in two groups for a spread that is too small.
 PairedTest paired_test_of_seeds(std::span<const double> a, std::span<const double> b);
 
 /// P-values of several tests, corrected for their number (Holm 1979): in increasing order, the i-th

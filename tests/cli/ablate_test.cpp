@@ -423,7 +423,8 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
   const Outcome outcome = program.wait();
   INFO(outcome.err);
   CHECK(outcome.code == 1);
-  CHECK_THAT(outcome.err, Contains("2 of 3 cells failed; see longhand ablate --status failing"));
+  CHECK_THAT(outcome.err,
+             Contains("of 3 cells, 1 failed and 1 diverged; see longhand ablate --status failing"));
   const train::Results failed = results(folder / "failing");
   const train::Table& cells = failed.table("cells");
   CHECK(text(cells, 0, "status") == "finished");
@@ -447,7 +448,8 @@ optimizer.lr = [1e-2, 1e30, 1e-3]
              "\"optimizer.lr=1e30\"]\n");
   const Outcome first_only = folder.ablate({"--out", "first", "--max-failures", "1"});
   CHECK(first_only.code == 4);
-  CHECK_THAT(first_only.err, Contains("1 of 3 cells failed") && Contains("2 of 3 cells left"));
+  CHECK_THAT(first_only.err,
+             Contains("of 3 cells, 1 failed and 0 diverged") && Contains("2 of 3 cells left"));
   CHECK(attempts(folder / "first") == 1);
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -595,6 +597,21 @@ TEST_CASE("scores of parts of a mixture are verified") {
   const Outcome outcome = run({"ablate", "out", "--verify"}, folder.path());
   INFO(outcome.out << outcome.err);
   CHECK(outcome.code == 0);
+}
+
+TEST_CASE("a trained cell without its checkpoint is trained again before it is evaluated") {
+  const SweepFolder folder("[[axis]]\nattention.type = [\"softmax\", \"linear\"]\n");
+  REQUIRE(folder.ablate({"--out", "out"}).code == 0);
+  const auto before = lasting(folder / "out");
+  // An archive of results has no checkpoints; one of these cells was not evaluated yet.
+  const fs::path cell = cells_of(folder / "out")[0];
+  fs::remove_all(cell / "checkpoints");
+  fs::remove(cell / "test.json");
+  fs::remove(folder / "out/manifest");
+  const Outcome outcome = folder.ablate({"--out", "out"});
+  INFO(outcome.out << outcome.err);
+  CHECK(outcome.code == 0);
+  CHECK(lasting(folder / "out") == before);
 }
 
 TEST_CASE("damaged cells are left out, named, and repaired with the same results") {

@@ -201,6 +201,16 @@ TEST_CASE("statistics: accuracies of seeds") {
   CHECK(two->mean == Approx(2. / 3));
   CHECK(two->low == Approx(0.20766).epsilon(1e-3));
   CHECK(two->high == Approx(0.93851).epsilon(1e-3));
+  // In two groups, of which neither solved it: no interval of the mean either.
+  const std::vector<double> none = {0.1, 0.12, 0.6, 0.61};
+  CHECK_FALSE(solved(none));
+  REQUIRE(split(none));
+  CHECK(split(none)->upper == 2);
+  CHECK(split(none)->seeds == 4);
+  CHECK(split(none)->low == 0.12);
+  CHECK(split(none)->high == 0.6);
+  CHECK(std::isnan(accuracy_of_seeds(none).low));
+  CHECK(std::isnan(paired_test_of_seeds(none, std::vector<double>{0.1, 0.11, 0.12, 0.13}).p));
   CHECK(solved(std::vector<double>{0.7, 0.95})->mean == 0.5);
   CHECK_FALSE(solved(std::vector<double>{0.8, 0.95}));      // too near
   CHECK_FALSE(solved(std::vector<double>{0, 0, 0.25}));     // far apart, but none solved it

@@ -175,6 +175,10 @@ TrainerOptions trainer_options(const SweepCell& cell) {
   return read_section<TrainSection>(config.train()).trainer;
 }
 
+bool has_checkpoints(const fs::path& directory) {
+  return fs::exists(directory / "checkpoints") && !fs::is_empty(directory / "checkpoints");
+}
+
 fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
   return sweep / "cells" / cell.hash;
 }

@@ -97,6 +97,8 @@ std::filesystem::path cell_directory(const std::filesystem::path& sweep, const S
 CellState read_cell(const std::filesystem::path& directory, const Manifest& manifest);
 /// The same, with the manifest as it is now.
 CellState read_cell(const std::filesystem::path& directory);
+/// Whether the cell has a file in checkpoints/: an archive of results leaves them out.
+bool has_checkpoints(const std::filesystem::path& directory);
 /// What cell.json says of a cell of the grid of `sweep` before it is run.
 CellRecord new_record(const Sweep& sweep, const Grid& grid, const SweepCell& cell);
 /// Writes cell.json durably.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -32,13 +34,43 @@ constexpr std::string_view later_options[] = {
     "[model]\nembedding_norm = false", "[model]\nnorm_eps = 0.0", "[model]\ntargets = \"classes\"",
     "[data]\ntargets = \"classes\""};
 
-/// The name of a cell with this effective configuration: a digest of it without `later_options`, so that the
-/// cells of earlier versions are found.
-std::string cell_name(const std::string& config) {
+/// Stands for the data in a folder or file, wherever a machine has it: a digest of the names within the
+/// folder, the sizes and the first bytes of the files. The path itself if there is none.
+std::string data_name(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  std::set<fs::path> files;
+  if (fs::is_directory(path)) {
+    for (const auto& each : fs::recursive_directory_iterator(path))
+      if (each.is_regular_file()) files.insert(each.path());
+  } else if (fs::is_regular_file(path)) {
+    files.insert(path);
+  }
+  if (files.empty()) return path.string();
+  std::string text;
+  for (const fs::path& file : files) {
+    std::string head(4096, '\0');
+    std::ifstream(file, std::ios::binary).read(head.data(), std::ssize(head));
+    text += concat_message(file.lexically_relative(path).string(), " ", fs::file_size(file), " ",
+                           data::text_digest(head), "\n");
+  }
+  return data::text_digest(text);
+}
+
+/// The name of a cell with this effective configuration: a digest of it with data_name() in place of the path of
+/// the data, so that other machines find the cell, and without `later_options`, so that later versions do. `names`
+/// has what data_name() gave before.
+std::string cell_name(const std::string& config, std::map<std::string, std::string>& names) {
+  constexpr std::string_view path_is = "path = \"";
   std::string section, text;
   std::istringstream in(config);
   for (std::string line; std::getline(in, line);) {
     if (line.starts_with('[')) section = line;
+    if (section == "[data]" && line.starts_with(path_is)) {
+      const std::string path = line.substr(path_is.size(), line.size() - path_is.size() - 1);
+      const auto [name, is_new] = names.try_emplace(path);
+      if (is_new) name->second = data_name(path);
+      line.replace(path_is.size(), path.size(), name->second);
+    }
     if (std::ranges::find(later_options, section + "\n" + line) == std::end(later_options))
       text += line + "\n";
   }
@@ -160,7 +192,8 @@ std::vector<int64_t> rungs_of(const Search& search, const Config& config) {
 
 /// Completes a cell, whose place is known. `config`: that of the sweep.
 void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
-               const Settings& trial, SweepCell& cell) {
+               const Settings& trial, std::map<std::string, std::string>& data_names,
+               SweepCell& cell) {
   assign(config, variant.values);
   assign(config, trial);
   cell.seed = sweep.seeds[cell.nth_seed];
@@ -181,7 +214,7 @@ void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
     throw ConfigError((variant.values.empty() ? "" : "variant " + variant.label + ": ") +
                       error.what());
   }
-  cell.hash = cell_name(cell.config);
+  cell.hash = cell_name(cell.config, data_names);
 }
 
 bool is_baseline(const Sweep& sweep, const SweepVariant& variant) {
@@ -343,11 +376,12 @@ Grid expand(const Sweep& sweep) {
   }
   grid.seeds = sweep.seeds.size();
   grid.search_seeds = sweep.search ? static_cast<size_t>(sweep.search->seeds) : 0;
+  std::map<std::string, std::string> data_names;
   for (const bool final : {false, true})
     for (size_t v = 0; v < grid.variants.size(); ++v)
       for (size_t t = 0; t < trials.size(); ++t)
         for (size_t s = 0; s < (final ? grid.seeds : grid.search_seeds); ++s)
-          configure(sweep, config, grid.variants[v], trials[t],
+          configure(sweep, config, grid.variants[v], trials[t], data_names,
                     grid.cells.emplace_back(SweepCell{v, t, s, final, 0, {}, {}}));
   find_baselines(sweep, grid.variants);
   return grid;

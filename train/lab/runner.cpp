@@ -272,7 +272,8 @@ class Runner {
     record = new_record(sweep_, grid_, task);
     record.seconds = before.seconds;
     record.peak_memory = before.peak_memory;
-    running.shown.testing = state(task).is_trained();
+    // Without checkpoints it has to be trained again.
+    running.shown.testing = state(task).is_trained() && has_checkpoints(path(task));
     record.attempts = before.attempts + (running.shown.testing ? 0 : 1);
     record.jobs = running.shown.testing ? before.jobs : options_.jobs;
     running.shown.steps = running.until > 0 ? running.until : trainer_options(task).steps;

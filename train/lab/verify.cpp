@@ -126,7 +126,8 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
     const fs::path folder = cell_directory(directory, cell);
     const auto read = [&](const Manifest& files) {
       CellState state = read_cell(folder, files);
-      if (!state.is_trained() || !state.summary->best) return state;
+      const bool is_archived = state.test && !has_checkpoints(folder);
+      if (!state.is_trained() || !state.summary->best || is_archived) return state;
       const std::string damage = damage_of_checkpoint(folder, manifest.of(hash));
       if (!damage.empty()) {
         state.status = CellStatus::damaged;

@@ -225,8 +225,12 @@ void Table::check() const {
 }
 
 std::string without_interval(const std::vector<double>& accuracies) {
+  const std::optional<Split> groups = split(accuracies);
+  if (!groups) return fmt::format("{} seeds, all equal", accuracies.size());
   const std::optional<Estimate> found = solved(accuracies);
-  if (!found) return fmt::format("{} seeds, all equal", accuracies.size());
+  if (!found)
+    return fmt::format("{} of {} seeds reached at least {:.2f}, the others at most {:.2f}",
+                       groups->upper, groups->seeds, groups->high, groups->low);
   return fmt::format("{:.0f} of {} seeds solved it, 95 %: {:.2f} to {:.2f}",
                      found->mean * static_cast<double>(found->count), found->count, found->low,
                      found->high);
@@ -607,12 +611,12 @@ Results results_of_json(std::string_view text, const std::string& source) {
       const Json written = *digest;
       value.erase("digest");
       check<DataError>(written == digest_of(value),
-                       "the file is damaged, or was changed without removing its \"digest\"; "
-                       "repeat the command that wrote it");
+                       "the file is damaged, or was changed without removing its \"digest\"");
     }
     return read_json<Strict, Results>(value);
   } catch (const std::exception& error) {
-    throw DataError(source + ": expected results as written by Longhand: " + plain_message(error));
+    throw DataError(source + ": expected results as written by Longhand: " + plain_message(error) +
+                    "; repeat the command that wrote it, for a sweep longhand ablate DIR");
   }
 }
 

@@ -176,6 +176,8 @@ TEST_CASE(
   CHECK_FALSE(std::holds_alternative<double>(low));
   CHECK(board.leaderboard.best.empty());  // not told apart
   CHECK(without_interval({0.1, 0.99, 0.98}) == "2 of 3 seeds solved it, 95 %: 0.21 to 0.94");
+  CHECK(without_interval({0.1, 0.6, 0.61}) ==
+        "2 of 3 seeds reached at least 0.60, the others at most 0.10");
   CHECK(without_interval({1, 1, 1}) == "3 seeds, all equal");
 }
 

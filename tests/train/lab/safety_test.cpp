@@ -236,6 +236,7 @@ TEST_CASE("a cell whose best checkpoint is damaged or missing is set aside by a 
       for (const size_t variant : {0, 1}) folder.finish(folder.cell(variant), 0.5);
       const fs::path cell = folder.directory(folder.cell(1)), best = cell / "checkpoints/best.h5";
       if (!has_manifest) fs::remove(folder.path / "manifest");
+      write_text(cell / "checkpoints/last.h5", "");
       std::string bytes = read_text(best);
       bytes[bytes.size() / 2] ^= 1;
       if (is_missing)
@@ -251,6 +252,17 @@ TEST_CASE("a cell whose best checkpoint is damaged or missing is set aside by a 
       CHECK(to_string(read_cell(cell).status) == "waiting");
       CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).empty());
     }
+}
+
+TEST_CASE("a repair leaves the evaluated cells of an archive, which has no checkpoints") {
+  SweepOnDisk folder(two_variants);
+  for (const size_t variant : {0, 1}) folder.finish(folder.cell(variant), 0.5);
+  fs::remove_all(folder.directory(folder.cell(1)) / "checkpoints");
+  CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).empty());
+  // One that was not evaluated yet can only be trained again.
+  fs::remove(folder.path / "manifest");
+  fs::remove(folder.directory(folder.cell(1)) / "test.json");
+  CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).size() == 1);
 }
 
 TEST_CASE("several writers of a manifest lose no line, and a damaged line goes alone") {

@@ -159,6 +159,34 @@ TEST_CASE("the hash of a cell is that of its effective configuration") {
         hashes(grid_of("")));
 }
 
+TEST_CASE("the names of cells do not depend on where the data are") {
+  const test::TemporaryDirectory folder;
+  const std::string text(2000, 'a');
+  for (const char* const name : {"a.txt", "elsewhere.txt"}) test::write_text(folder / name, text);
+  const auto of = [&](const std::filesystem::path& path) {
+    const std::string sweep =
+        "[sweep]\nmetric = \"loss\"\n[model]\nd_model = 8\nheads = 2\nlayers = 1\ncausal = true\n"
+        "[attention]\ntype = \"softmax\"\n[data]\ntask = \"text_lm\"\nlength = 8\npath = \"" +
+        path.string() + "\"\n[train]\nsteps = 10\nbatch_size = 2\n";
+    test::write_text(folder / "sweep.toml", sweep);
+    return hashes(expand(Sweep::load(folder / "sweep.toml")));
+  };
+  const auto here = of(folder / "a.txt");
+  CHECK(of(folder / "elsewhere.txt") == here);
+  // Other data, of another size or with other first bytes.
+  test::write_text(folder / "elsewhere.txt", text + "a");
+  CHECK(of(folder / "elsewhere.txt") != here);
+  test::write_text(folder / "elsewhere.txt", "b" + text.substr(1));
+  CHECK(of(folder / "elsewhere.txt") != here);
+  // A folder has the names of its files, too.
+  for (const char* const name : {"one/a.txt", "two/a.txt", "three/b.txt"}) {
+    std::filesystem::create_directories((folder / name).parent_path());
+    test::write_text(folder / name, text);
+  }
+  CHECK(of(folder / "one") == of(folder / "two"));
+  CHECK(of(folder / "one") != of(folder / "three"));
+}
+
 TEST_CASE("the cells of a sweep of an earlier version are found") {
   const std::filesystem::path atlas = LONGHAND_SOURCE "/examples/atlas";
   std::set<std::string> names;

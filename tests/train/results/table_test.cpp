@@ -151,7 +151,8 @@ TEST_CASE("results: JSON is read back unchanged, and other text refused") {
   CHECK(read.tables[0].rows[0][1] == Cell(int64_t{16}));
   CHECK_THROWS_AS(results_of_json("{}", "r.json"), DataError);
   CHECK_THROWS_WITH(results_of_json("[1", "r.json"),
-                    Catch::Contains("r.json: expected results as written by Longhand"));
+                    Catch::Contains("r.json: expected results as written by Longhand") &&
+                        Catch::Contains("repeat the command that wrote it"));
 }
 
 TEST_CASE("tables: marks of cells, in every format") {

@@ -104,9 +104,11 @@ std::string command_of(const Arguments& a) {
 
 std::string counts(const train::SweepProgress& p) {
   std::string text = fmt::format("{}/{} cells", p.finished, p.cells);
-  if (p.failed + p.diverged > 0) text += fmt::format(", {} failed", p.failed + p.diverged);
-  if (p.damaged > 0) text += fmt::format(", {} damaged", p.damaged);
-  if (p.elsewhere > 0) text += fmt::format(", {} in other processes", p.elsewhere);
+  for (const auto& [number, what] : {std::pair{p.failed, "failed"},
+                                     {p.diverged, "diverged"},
+                                     {p.damaged, "damaged"},
+                                     {p.elsewhere, "in other processes"}})
+    if (number > 0) text += fmt::format(", {} {}", number, what);
   if (p.seconds_left) text += fmt::format(", {} left", duration(*p.seconds_left));
   return text;
 }
@@ -432,8 +434,9 @@ int run(const Arguments& a, Opened& opened) {
         "longhand ablate {} --repair\n",
         outcome.damaged, outcome.cells, shell_word(directory.string()));
   if (outcome.failed + outcome.diverged > 0)
-    print_stderr("longhand: {} of {} cells failed; see longhand ablate --status {}\n",
-                 outcome.failed + outcome.diverged, outcome.cells, directory.string());
+    print_stderr(
+        "longhand: of {} cells, {} failed and {} diverged; see longhand ablate --status {}\n",
+        outcome.cells, outcome.failed, outcome.diverged, shell_word(directory.string()));
   if (outcome.stopped || outcome.left() > 0)
     print_stderr("longhand: {}, {} of {} cells left; continue with: {}\n",
                  outcome.stopped             ? "stopped"
