@@ -105,7 +105,7 @@ Estimate estimate_of_positive(std::span<const double> values) {
 
 Estimate accuracy_of_seeds(std::span<const double> accuracies) {
   Estimate out = estimate(accuracies);
-  if (out.low == out.high || split(accuracies)) {
+  if (out.low == out.high || two_groups(accuracies)) {
     out.low = out.high = nan;
   } else {
     out.low = std::max(out.low, 0.0);
@@ -114,7 +114,7 @@ Estimate accuracy_of_seeds(std::span<const double> accuracies) {
   return out;
 }
 
-std::optional<Split> split(std::span<const double> accuracies) {
+std::optional<TwoGroups> two_groups(std::span<const double> accuracies) {
   const auto n = std::ssize(accuracies);
   if (n < 2 || n > 9) return {};
   std::vector<double> sorted(accuracies.begin(), accuracies.end());
@@ -124,12 +124,12 @@ std::optional<Split> split(std::span<const double> accuracies) {
     if (sorted[i] - sorted[i - 1] > sorted[upper] - sorted[upper - 1]) upper = i;
   const double gap = sorted[upper] - sorted[upper - 1];
   const double spread = std::max(sorted[upper - 1] - sorted.front(), sorted.back() - sorted[upper]);
-  if (!(gap >= split_gap && gap >= 4 * spread)) return {};
-  return Split{n - static_cast<int64_t>(upper), n, sorted[upper - 1], sorted[upper]};
+  if (!(gap >= group_gap && gap >= 4 * spread)) return {};
+  return TwoGroups{n - static_cast<int64_t>(upper), n, sorted[upper - 1], sorted[upper]};
 }
 
 std::optional<Estimate> solved(std::span<const double> accuracies) {
-  const auto found = split(accuracies);
+  const auto found = two_groups(accuracies);
   if (!found || found->high < solved_from) return {};
   return proportion(static_cast<double>(found->upper), found->seeds);
 }
@@ -155,7 +155,8 @@ PairedTest paired_test_of_seeds(std::span<const double> a, std::span<const doubl
   PairedTest out = paired_test(a, b);
   std::vector<double> both(a.begin(), a.end());
   both.insert(both.end(), b.begin(), b.end());
-  if (split(a) || split(b) || split(both)) out.p = out.difference.low = out.difference.high = nan;
+  if (two_groups(a) || two_groups(b) || two_groups(both))
+    out.p = out.difference.low = out.difference.high = nan;
   return out;
 }
 

@@ -25,21 +25,21 @@ Estimate estimate(std::span<const double> values);
 Estimate estimate_of_positive(std::span<const double> values);
 
 /// The mean of accuracies of several seeds: estimate(), with the interval cut to 0 … 1. Without an interval
-/// if all are equal, or if split() has a value: no interval of so few values would be right.
+/// if all are equal, or if two_groups() has a value: no interval of so few values would be right.
 Estimate accuracy_of_seeds(std::span<const double> accuracies);
 
 /// Accuracies of seeds in two groups.
-struct Split {
+struct TwoGroups {
   int64_t upper = 0, seeds = 0;  // seeds in the upper group, and in all
-  double low = 0,
-         high = 0;  // the largest accuracy of the lower group, the smallest of the upper one
+  double low = 0;                // the largest accuracy of the lower group
+  double high = 0;               // the smallest of the upper one
 };
 /// The two groups of the accuracies of two to nine seeds, if the largest gap between neighbours is at least 0.2, and
 /// four times as large as the range on either side of it.
-inline constexpr double split_gap = 0.2;
-std::optional<Split> split(std::span<const double> accuracies);
+inline constexpr double group_gap = 0.2;
+std::optional<TwoGroups> two_groups(std::span<const double> accuracies);
 
-/// If the accuracies are split() and those of the upper group are at least 0.9, their fraction, with Wilson's interval:
+/// If accuracies fall into two_groups() of which the upper is at least 0.9, their fraction, with Wilson's interval:
 /// some seeds solved the task, and others did not.
 inline constexpr double solved_from = 0.9;
 std::optional<Estimate> solved(std::span<const double> accuracies);
@@ -82,7 +82,7 @@ struct PairedTest {
 /// Throws Error unless both have the same number of values.
 PairedTest paired_test(std::span<const double> a, std::span<const double> b);
 
-/// paired_test() of accuracies; without p and interval if split() has a value for a, b or both together: the
+/// paired_test() of accuracies; without p and interval if two_groups() has a value for a, b or both together: the
 /// t test takes few seeds in two groups for a spread that is too small.
 PairedTest paired_test_of_seeds(std::span<const double> a, std::span<const double> b);
 

@@ -204,11 +204,11 @@ TEST_CASE("statistics: accuracies of seeds") {
   // In two groups, of which neither solved it: no interval of the mean either.
   const std::vector<double> none = {0.1, 0.12, 0.6, 0.61};
   CHECK_FALSE(solved(none));
-  REQUIRE(split(none));
-  CHECK(split(none)->upper == 2);
-  CHECK(split(none)->seeds == 4);
-  CHECK(split(none)->low == 0.12);
-  CHECK(split(none)->high == 0.6);
+  REQUIRE(two_groups(none));
+  CHECK(two_groups(none)->upper == 2);
+  CHECK(two_groups(none)->seeds == 4);
+  CHECK(two_groups(none)->low == 0.12);
+  CHECK(two_groups(none)->high == 0.6);
   CHECK(std::isnan(accuracy_of_seeds(none).low));
   CHECK(std::isnan(paired_test_of_seeds(none, std::vector<double>{0.1, 0.11, 0.12, 0.13}).p));
   CHECK(solved(std::vector<double>{0.7, 0.95})->mean == 0.5);

@@ -57,9 +57,9 @@ std::string data_name(const std::filesystem::path& path) {
 }
 
 /// The name of a cell with this effective configuration: a digest of it with data_name() in place of the path of
-/// the data, so that other machines find the cell, and without `later_options`, so that later versions do. `names`
+/// the data, so that other machines find the cell, and without `later_options`, so that later versions do. `data_names`
 /// has what data_name() gave before.
-std::string cell_name(const std::string& config, std::map<std::string, std::string>& names) {
+std::string cell_name(const std::string& config, std::map<std::string, std::string>& data_names) {
   constexpr std::string_view path_is = "path = \"";
   std::string section, text;
   std::istringstream in(config);
@@ -67,7 +67,7 @@ std::string cell_name(const std::string& config, std::map<std::string, std::stri
     if (line.starts_with('[')) section = line;
     if (section == "[data]" && line.starts_with(path_is)) {
       const std::string path = line.substr(path_is.size(), line.size() - path_is.size() - 1);
-      const auto [name, is_new] = names.try_emplace(path);
+      const auto [name, is_new] = data_names.try_emplace(path);
       if (is_new) name->second = data_name(path);
       line.replace(path_is.size(), path.size(), name->second);
     }

@@ -66,8 +66,8 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   const PairedTest test = accuracy ? paired_by_seed(best.scores, other.scores, false)
                                    : paired_by_seed(other.scores, best.scores, false);
   Lead lead{test.difference, test.p};
-  const bool is_split = split(values_of(best.scores)) || split(values_of(other.scores));
-  if (!accuracy || (!std::isnan(test.p) && !is_split)) return lead;
+  const bool in_groups = two_groups(values_of(best.scores)) || two_groups(values_of(other.scores));
+  if (!accuracy || (!std::isnan(test.p) && !in_groups)) return lead;
   std::vector<double> all = values_of(best.scores);
   for (const double value : values_of(other.scores)) all.push_back(value);
   if (best.scores.size() < 2 || other.scores.size() < 2) return lead;
@@ -75,7 +75,7 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   size_t gap = 1;  // the largest parts those that solved the task from the others
   for (size_t i = 1; i < all.size(); ++i)
     if (all[i] - all[i - 1] > all[gap] - all[gap - 1]) gap = i;
-  if (all[gap] - all[gap - 1] < split_gap) return lead;
+  if (all[gap] - all[gap - 1] < group_gap) return lead;
   const double bound = (all[gap] + all[gap - 1]) / 2;
   const int64_t own = number_above(best.scores, bound), theirs = number_above(other.scores, bound);
   lead.difference.low = lead.difference.high = std::nan("");

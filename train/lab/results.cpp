@@ -321,7 +321,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   for (const size_t row : best) table.best.insert({row, table.column(sweep.metric)});
   for (const Row& row : rows)
     if (const std::vector<double> values = values_of(row.test);
-        sweep.metric == "accuracy" && split(values))
+        sweep.metric == "accuracy" && two_groups(values))
       table.note += fmt::format(" {}: {}; a mean of these has no interval.", row.variant->label,
                                 without_interval(values));
   if (!table.marked.empty()) table.mark = "differs by more than 1 % from the baseline";

@@ -225,7 +225,7 @@ void Table::check() const {
 }
 
 std::string without_interval(const std::vector<double>& accuracies) {
-  const std::optional<Split> groups = split(accuracies);
+  const std::optional<TwoGroups> groups = two_groups(accuracies);
   if (!groups) return fmt::format("{} seeds, all equal", accuracies.size());
   const std::optional<Estimate> found = solved(accuracies);
   if (!found)
