@@ -22,13 +22,8 @@ class PlanFolder : public TinyFolder {
     write_text(*this / "step.json", R"({"kind": "bench step", "cells": [{"attention": "softmax",
       "length": 1024, "share_of_limit": 0.5, "machine_gflops": 100, "machine_exps_per_second": 1e9,
       "machine_bytes_per_second": 1e10}]})");
-    train::Results comm{.kind = "bench comm",
-                        .title = {},
-                        .summary = {},
-                        .command = {},
-                        .machine = {},
-                        .date = {},
-                        .version = {}};
+    train::Results comm{
+        .kind = "bench comm", .title = {}, .command = {}, .machine = {}, .date = {}, .version = {}};
     std::vector<train::CollectiveRate> rates;
     for (const train::Collective each : train::all_collectives)
       rates.push_back({each, 2, 1e-6, 1e10, 0});

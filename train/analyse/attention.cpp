@@ -105,13 +105,11 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
   const std::vector<Mapped> found =
       run ? maps_of_run(a, *run, length, on_progress) : maps_of_variants(a, length);
   Table shapes{
-      "shapes",
-      "Properties of the maps, means over queries",
+      "shapes", "Properties of the maps, means over queries",
       "entropy: of the weights of one query, in nats, and e to that power: the number of keys "
       "that share its attention. largest, self, first: the largest weight, that of the token "
       "itself and that of the first token. distance: in tokens, weighted. negative: the "
-      "fraction of weights below 0, which only some approximations have.",
-      {}};
+      "fraction of weights below 0, which only some approximations have."};
   Table maps{
       "maps",
       run       ? "Attention weights by layer, head, query and key"
@@ -130,16 +128,15 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
     const std::string name =
         run ? fmt::format("layer {}, head {}", each.layer, each.head) : each.variant;
     const analysis::MapShape s = analysis::map_shape(each.map);
-    add_row(shapes, {},
-            {place,
-             run ? RowField{"variant", each.variant} : RowField{},
-             {"entropy", s.entropy, "entropy", 3},
-             {"effective_keys", s.effective_keys, "effective keys", 3},
-             {"largest", s.largest, "largest", 3},
-             {"self", s.self, "self", 3},
-             {"first", s.first, "first", 3},
-             {"distance", s.distance, "distance", 3},
-             {"negative", s.negative, "negative", 3}});
+    add_row(shapes, {place,
+                     run ? RowField{"variant", each.variant} : RowField{},
+                     {"entropy", s.entropy, "entropy", 3},
+                     {"effective_keys", s.effective_keys, "effective keys", 3},
+                     {"largest", s.largest, "largest", 3},
+                     {"self", s.self, "self", 3},
+                     {"first", s.first, "first", 3},
+                     {"distance", s.distance, "distance", 3},
+                     {"negative", s.negative, "negative", 3}});
     if (s.largest > sharpest) {
       sharpest = s.largest;
       summary = fmt::format("{}{} attends most sharply: {} of its weight is on one key.",
@@ -149,11 +146,10 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
     const Tensor small = analysis::pooled_map(each.map, a.size);
     for (int64_t i = 0; i < small.size(0); ++i)
       for (int64_t j = 0; j < small.size(1); ++j)
-        add_row(maps, {},
-                {place,
-                 {y, i * each.map.size(0) / small.size(0)},
-                 {x, j * each.map.size(1) / small.size(1)},
-                 {"weight", small.at({i, j}), "", 4}});
+        add_row(maps, {place,
+                       {y, i * each.map.size(0) / small.size(0)},
+                       {x, j * each.map.size(1) / small.size(1)},
+                       {"weight", small.at({i, j}), "", 4}});
     drawn += fmt::format("{}\n{}\n", name,
                          shaded(analysis::pooled_map(each.map, std::min<int64_t>(a.size, 48))));
   }

@@ -22,24 +22,21 @@ Cell saved(const std::vector<Cost>& costs, const Cost& cost, double Cost::*value
 
 Table cost_table(const std::vector<Cost>& costs) {
   Table table{
-      "costs",
-      "Time and memory of one sequence",
+      "costs", "Time and memory of one sequence",
       "Medians of forward and backward together, with quartiles; memory is that of tensors at "
-      "the peak. Saved: softmax's cost over the variant's.",
-      {}};
+      "the peak. Saved: softmax's cost over the variant's."};
   for (const Cost& c : costs)
-    add_row(table, {},
-            {{"attention", c.attention},
-             {"size", size_cell(c.size)},
-             {"length", c.length},
-             {"ms", 1e3 * c.seconds, "ms", 3},
-             {"ms_quartile_1", 1e3 * c.seconds_low, "25 %", 3},
-             {"ms_quartile_3", 1e3 * c.seconds_high, "75 %", 3},
-             {"ms_forward", 1e3 * c.seconds_forward, "forward ms", 3},
-             {"mib", c.bytes / (1 << 20), "MiB", 3},
-             {"time_saved", saved(costs, c, &Cost::seconds), "time saved", 3},
-             {"forward_saved", saved(costs, c, &Cost::seconds_forward), "forward saved", 3},
-             {"memory_saved", saved(costs, c, &Cost::bytes), "memory saved", 3}});
+    add_row(table, {{"attention", c.attention},
+                    {"size", size_cell(c.size)},
+                    {"length", c.length},
+                    {"ms", 1e3 * c.seconds, "ms", 3},
+                    {"ms_quartile_1", 1e3 * c.seconds_low, "25 %", 3},
+                    {"ms_quartile_3", 1e3 * c.seconds_high, "75 %", 3},
+                    {"ms_forward", 1e3 * c.seconds_forward, "forward ms", 3},
+                    {"mib", c.bytes / (1 << 20), "MiB", 3},
+                    {"time_saved", saved(costs, c, &Cost::seconds), "time saved", 3},
+                    {"forward_saved", saved(costs, c, &Cost::seconds_forward), "forward saved", 3},
+                    {"memory_saved", saved(costs, c, &Cost::bytes), "memory saved", 3}});
   add_chart(table, "Time against length", "length", "ms", {"attention", "size"}, true, true);
   add_chart(table, "Memory against length", "length", "mib", {"attention", "size"}, true, true);
   add_chart(table, "Time against size", "size", "ms", {"attention", "length"}, true, true);

@@ -61,11 +61,10 @@ Results heuristics(const HeuristicsOptions& a, const data::Task& task, Experimen
   add_estimate(groups.columns, "accuracy", "accuracy");
   std::vector<std::pair<std::string, Accuracies>> all;
   const auto add = [&](const std::string& name, const std::string& reads, const Accuracies& found) {
-    add_row(table, {},
-            {{"predictor", name},
-             {"reads", reads},
-             {"targets", found.all.targets},
-             {"accuracy", found.all.value(), "accuracy"}});
+    add_row(table, {{"predictor", name},
+                    {"reads", reads},
+                    {"targets", found.all.targets},
+                    {"accuracy", found.all.value(), "accuracy"}});
     all.emplace_back(name, found);
   };
   for (const data::Heuristic& each : data::heuristics(

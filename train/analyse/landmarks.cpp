@@ -50,16 +50,15 @@ Results landmarks(const LandmarksOptions& given, const LoadedRun* run) {
   for (const Source& source : heads) {
     int64_t from = 0;
     for (const analysis::LandmarkError& e : analysis::landmark_errors(options, source.heads)) {
-      add_row(table, {},
-              {run ? RowField{"layer", source.layer} : RowField{},
-               run ? RowField{"head", source.head} : RowField{},
-               {"kernel", analysis::name_of(e.target)},
-               {"landmarks", e.landmarks},
-               {"mean", e.mean, "mean"},
-               {"q10", e.low, "10 %", 3},
-               {"median", e.median, "median", 3},
-               {"q90", e.high, "90 %", 3},
-               {"exact", e.exact, "exact draws", 3}});
+      add_row(table, {run ? RowField{"layer", source.layer} : RowField{},
+                      run ? RowField{"head", source.head} : RowField{},
+                      {"kernel", analysis::name_of(e.target)},
+                      {"landmarks", e.landmarks},
+                      {"mean", e.mean, "mean"},
+                      {"q10", e.low, "10 %", 3},
+                      {"median", e.median, "median", 3},
+                      {"q90", e.high, "90 %", 3},
+                      {"exact", e.exact, "exact draws", 3}});
       if (e.target == analysis::LandmarkTarget::linear && e.exact == 1 && from == 0)
         from = e.landmarks;
     }

@@ -89,7 +89,7 @@ Table choice_table(const std::vector<Group>& groups, const ForecastRequest& requ
     const auto of_chosen = [&](const auto& value) {
       return g.choice ? Cell(value(g.chosen())) : Cell();
     };
-    add_row(table, {},
+    add_row(table,
             {{"length", g.length},
              {"ranks", g.ranks},
              {"split", g.choice ? to_text(g.chosen().split) : "-"},

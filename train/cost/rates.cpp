@@ -175,13 +175,11 @@ std::vector<CollectiveRate> fit_rates(const std::vector<CollectiveTime>& times) 
 
 Table rate_table(const std::vector<CollectiveRate>& rates) {
   Table table{
-      "rates",
-      "Latency and bandwidth of each operation",
+      "rates", "Latency and bandwidth of each operation",
       "Time = latency + bytes sent by a rank / bandwidth. The latency is the time of the smallest "
-      "message; deviation is the mean distance of all measured times from that line.",
-      {}};
+      "message; deviation is the mean distance of all measured times from that line."};
   for (const CollectiveRate& r : rates)
-    add_row(table, {},
+    add_row(table,
             {{"operation", name_of(r.operation)},
              {"ranks", r.ranks},
              {"latency_us", 1e6 * r.latency, "latency (us)", 3},

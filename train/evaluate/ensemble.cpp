@@ -185,8 +185,7 @@ Results evaluate_ensemble(std::vector<SavedModel> runs, const EnsembleOptions& o
                   .summary = summary_of(all)};
   Table table{.name = "ensemble",
               .title = fmt::format("Ensemble on {}, {}: {} examples", task.info.name, options.split,
-                                   all.members.front().metrics.examples),
-              .columns = {}};
+                                   all.members.front().metrics.examples)};
   table.note =
       "The ensemble predicts with the mean of its members' probabilities, p = 1/K Σ "
       "softmax(logits); its loss is -log p(target). 95 % intervals over examples are Student's for "

@@ -98,7 +98,7 @@ class DropIn {
     for (size_t d = 0; d < data_.size(); ++d)
       for (Candidate& each : candidates_)
         if (each.data == d) evaluate(each);
-    Results out{.kind = "evaluate", .title = "Drop-in variants of " + run_.file, .summary = ""};
+    Results out{.kind = "evaluate", .title = "Drop-in variants of " + run_.file};
     out.tables.push_back(variants_table());
     out.summary = summary();
     if (Table table = draws_table(); !table.rows.empty()) out.tables.push_back(std::move(table));
@@ -257,8 +257,7 @@ class DropIn {
   Table variants_table() const {
     Table table{.name = "variants",
                 .title = fmt::format("Variants in place of the attention of {}, on the {} split",
-                                     run_.file, options_.split),
-                .columns = {}};
+                                     run_.file, options_.split)};
     table.note =
         "Nothing was trained. 95 % intervals of loss and accuracy are over examples (Student's t; "
         "Wilson, with the effective number of targets). Differences are to the model as trained "
@@ -283,21 +282,20 @@ class DropIn {
         }
       const ScoreDifference trained = difference_to(
           scored.examples, each.as_trained ? nullptr : &reference_of(each).scored.examples);
-      add_row(table, {},
-              {{"variant", each.label},
-               keys_of(each),
-               {"examples", scored.examples.size()},
-               {"draws", std::ssize(scored.draws)},
-               {"loss", loss, "loss"},
-               bytes ? RowField{"bits_per_byte", loss.mean / std::log(2.0), "bits per byte"}
-                     : RowField{},
-               {"accuracy", accuracy_of(scored.examples), "accuracy"},
-               {"loss_over_draws", estimate(losses), "loss over draws"},
-               {"accuracy_over_draws", accuracy_of_seeds(accuracies), "accuracy over draws"},
-               {"loss_difference", trained.loss, "loss - as trained"},
-               {"accuracy_difference", trained.accuracy, "accuracy - as trained"},
-               {"algorithm", each.algorithm},
-               {"initialised", names_of_tensors(each.fresh.initialised)}});
+      add_row(table, {{"variant", each.label},
+                      keys_of(each),
+                      {"examples", scored.examples.size()},
+                      {"draws", std::ssize(scored.draws)},
+                      {"loss", loss, "loss"},
+                      bytes ? RowField{"bits_per_byte", loss.mean / std::log(2.0), "bits per byte"}
+                            : RowField{},
+                      {"accuracy", accuracy_of(scored.examples), "accuracy"},
+                      {"loss_over_draws", estimate(losses), "loss over draws"},
+                      {"accuracy_over_draws", accuracy_of_seeds(accuracies), "accuracy over draws"},
+                      {"loss_difference", trained.loss, "loss - as trained"},
+                      {"accuracy_difference", trained.accuracy, "accuracy - as trained"},
+                      {"algorithm", each.algorithm},
+                      {"initialised", names_of_tensors(each.fresh.initialised)}});
       initialised = initialised || !each.fresh.initialised.empty();
     }
     if (initialised)
@@ -316,36 +314,34 @@ class DropIn {
   }
 
   Table draws_table() const {
-    Table table{.name = "draws", .title = "Draws, one by one", .columns = {}};
+    Table table{.name = "draws", .title = "Draws, one by one"};
     for (const Candidate& each : candidates_)
       for (size_t i = 0; i < each.seeds.size(); ++i) {
         const Metrics& draw = each.scored.draws[i];
-        add_row(table, {},
-                {{"variant", each.label},
-                 keys_of(each),
-                 {"seed", each.seeds[i]},
-                 {"loss", draw.loss()},
-                 {"accuracy", draw.accuracy()}});
+        add_row(table, {{"variant", each.label},
+                        keys_of(each),
+                        {"seed", each.seeds[i]},
+                        {"loss", draw.loss()},
+                        {"accuracy", draw.accuracy()}});
       }
     return table;
   }
 
   Table segments_table() const {
-    Table table{.name = "segments", .title = "Segments of the mixture, one by one", .columns = {}};
+    Table table{.name = "segments", .title = "Segments of the mixture, one by one"};
     for (const Candidate& each : candidates_)
       for (size_t s = 0; s < each.scored.segments.size(); ++s) {
         const auto& [name, scores] = each.scored.segments[s];
         const ScoreDifference trained = difference_to(
             scores, each.as_trained ? nullptr : &reference_of(each).scored.segments[s].second);
-        add_row(table, {},
-                {{"variant", each.label},
-                 keys_of(each),
-                 {"segment", name},
-                 {"examples", scores.size()},
-                 {"loss", loss_of(scores), "loss"},
-                 {"accuracy", accuracy_of(scores), "accuracy"},
-                 {"loss_difference", trained.loss, "loss - as trained"},
-                 {"accuracy_difference", trained.accuracy, "accuracy - as trained"}});
+        add_row(table, {{"variant", each.label},
+                        keys_of(each),
+                        {"segment", name},
+                        {"examples", scores.size()},
+                        {"loss", loss_of(scores), "loss"},
+                        {"accuracy", accuracy_of(scores), "accuracy"},
+                        {"loss_difference", trained.loss, "loss - as trained"},
+                        {"accuracy_difference", trained.accuracy, "accuracy - as trained"}});
       }
     if (!table.rows.empty())
       table.charts.push_back({.title = "Accuracy by segment",

@@ -242,8 +242,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   const std::string scored = lacks_test_split(states) ? "best validation" : "test";
   Table table{.name = "variants",
               .title = fmt::format("Variants, by their {} on the {} split", sweep.metric,
-                                   scored == "test" ? "test" : "validation"),
-              .columns = {}};
+                                   scored == "test" ? "test" : "validation")};
   table.note =
       "Means over seeds, with 95 % intervals (Student's t; of an accuracy also for the choice of "
       "the "
@@ -292,7 +291,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     std::vector<std::string> lost;
     if (row.failed > 0) lost.push_back(fmt::format("{} {}", row.failed, row.failure));
     if (row.damaged > 0) lost.push_back(fmt::format("{} damaged", row.damaged));
-    add_row(table, {},
+    add_row(table,
             {{"variant", row.variant->label},
              key_fields(grid.keys, row.variant->values),
              chosen(sweep, grid, "chosen", row.trial),
@@ -332,8 +331,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
 Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
                    const std::vector<Row>& rows) {
   Table table{.name = "search",
-              .title = "Search of " + grid.search_key + " on the validation split",
-              .columns = {}};
+              .title = "Search of " + grid.search_key + " on the validation split"};
   for (size_t v = 0; v < rows.size(); ++v)
     for (size_t trial = 0; trial < grid.trials.size(); ++trial) {
       const SearchState::Trial& found = rows[v].search.trials[trial];
@@ -346,15 +344,14 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
         if (state.is_trained() && state.validation)
           values.push_back(metric_of(sweep, *state.validation));
       }
-      add_row(table, {},
-              {{"variant", rows[v].variant->label},
-               key_fields(grid.keys, rows[v].variant->values),
-               chosen(sweep, grid, "trial", trial),
-               {"validation", known(mean(values)), "validation " + sweep.metric},
-               {"status", found.ended && !found.metric
-                              ? fmt::format("ended after {} steps", *found.ended)
-                              : status},
-               {"chosen", rows[v].trial == trial ? "yes" : ""}});
+      add_row(table, {{"variant", rows[v].variant->label},
+                      key_fields(grid.keys, rows[v].variant->values),
+                      chosen(sweep, grid, "trial", trial),
+                      {"validation", known(mean(values)), "validation " + sweep.metric},
+                      {"status", found.ended && !found.metric
+                                     ? fmt::format("ended after {} steps", *found.ended)
+                                     : status},
+                      {"chosen", rows[v].trial == trial ? "yes" : ""}});
     }
   std::vector<std::string> series = columns_beside("", grid.keys);
   if (series.empty()) series = {"variant"};
@@ -364,7 +361,7 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
 
 Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
                   const std::string& conditions, const std::vector<Row>& rows) {
-  Table table{.name = "cells", .title = "Cells: one run each", .columns = {}};
+  Table table{.name = "cells", .title = "Cells: one run each"};
   for (const SweepCell& cell : grid.cells) {
     const SweepVariant& variant = grid.variants[cell.variant];
     if (cell.final && rows[cell.variant].trial != cell.trial) continue;
@@ -378,7 +375,7 @@ Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states
     };
     const auto& summary = state.summary;
     add_row(
-        table, {},
+        table,
         {{"cell", cell.hash},
          {"variant", variant.label},
          key_fields(grid.keys, variant.values),
@@ -429,8 +426,7 @@ int64_t length_of(const SegmentScore& segment) {
 /// cell has segments.
 std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
                                     const std::vector<Row>& rows) {
-  Table table{
-      .name = "segments", .title = fmt::format("Test {} by segment", sweep.metric), .columns = {}};
+  Table table{.name = "segments", .title = fmt::format("Test {} by segment", sweep.metric)};
   table.note = "Means over seeds, with 95 % intervals.";
   std::vector<std::string> keys;
   for (const std::string& key : grid.keys) keys.push_back(column_name(key));
@@ -452,15 +448,14 @@ std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const 
         }
     for (const auto& [name, length, scores] : segments) {
       const Estimate mean = mean_of(scores, sweep.metric == "accuracy");
-      add_row(table, {},
-              {{"variant", row.variant->label},
-               key_fields(grid.keys, row.variant->values),
-               {"segment", name},
-               {"length", length > 0 ? Cell{length} : Cell{}},
-               {"seeds", mean.count},
-               {sweep.metric, known(mean.mean), "test " + sweep.metric},
-               {"low", known(mean.low), "95 % from"},
-               {"high", known(mean.high), "to"}});
+      add_row(table, {{"variant", row.variant->label},
+                      key_fields(grid.keys, row.variant->values),
+                      {"segment", name},
+                      {"length", length > 0 ? Cell{length} : Cell{}},
+                      {"seeds", mean.count},
+                      {sweep.metric, known(mean.mean), "test " + sweep.metric},
+                      {"low", known(mean.low), "95 % from"},
+                      {"high", known(mean.high), "to"}});
     }
   }
   if (table.rows.empty()) return std::nullopt;

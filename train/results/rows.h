@@ -20,7 +20,9 @@ struct RowField {
   std::vector<Cell> cells{};
 };
 
-/// Adds a row: the cells of the columns that the table has before its first row, then these.
+/// Adds a row.
+void add_row(Table& table, std::initializer_list<RowField> fields);
+/// The same behind cells of the columns that the table has before its first row.
 void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowField> fields);
 
 /// A chart of y against x with the interval y_low to y_high, if the table has these columns.

@@ -262,6 +262,8 @@ RowField::RowField(const std::string& name, const Estimate& estimate, const std:
   add_estimate(cells, estimate);
 }
 
+void add_row(Table& table, std::initializer_list<RowField> fields) { add_row(table, {}, fields); }
+
 void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowField> fields) {
   for (const RowField& field : fields) {
     if (table.rows.empty())

@@ -56,7 +56,7 @@ struct Table {
   std::string name;     // in snake_case, unique within its analysis
   std::string title{};  // one line
   std::string note{};   // sentences for the reader: what was measured, and what to expect
-  std::vector<Column> columns;
+  std::vector<Column> columns{};
   std::vector<std::vector<Cell>> rows{};
   std::vector<Chart> charts{};
   /// What an asterisk after a value means, and which cells (row, column) have one. In CSV a column with

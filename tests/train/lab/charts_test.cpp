@@ -58,7 +58,7 @@ std::vector<double> numbers_of(const std::string& text, const std::string& attri
 
 /// A sweep of `variants` at `tasks` with three seeds, and with several learning rates, as its results.
 Results made_sweep(int64_t variants, int64_t tasks, int64_t rates = 1) {
-  Table table{.name = "variants", .title = "Variants", .columns = {}}, cells = table;
+  Table table{.name = "variants", .title = "Variants"}, cells = table;
   cells.name = "cells";
   table.columns = {{"variant", "variant"},
                    {"data_task", "data.task"},
@@ -541,7 +541,7 @@ TEST_CASE("charts: a sweep of rates is a heat map of variants, each with the rat
 }
 
 TEST_CASE("charts: losses of several tasks have colours of their own") {
-  Plot plot{.title = "", .y = "test loss", .kind = Plot::Kind::heat, .falls = true};
+  Plot plot{.y = "test loss", .kind = Plot::Kind::heat, .falls = true};
   plot.maps.push_back({.label = "",
                        .columns = {"copy", "parity"},
                        .rows = {"a", "b"},

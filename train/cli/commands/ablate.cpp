@@ -297,10 +297,10 @@ int print_estimate(const Arguments& a, const Opened& opened) {
                 .should_stop = [&] { return signals.stop(); }});
   progress.clear();
   if (signals.stop()) return stopped;
-  train::Table table{.name = "estimate", .columns = {}};
+  train::Table table{.name = "estimate"};
   for (const train::VariantEstimate& each : estimates) {
     const bool ok = each.failure.empty();
-    add_row(table, {},
+    add_row(table,
             {{"variant", each.label},
              {"cells", each.cells},
              {"left", each.cells_left, "to run"},

@@ -111,8 +111,7 @@ int bench_against(const Common& a, const std::string& program, int64_t rounds,
       .note =
           "Medians of rounds in which both builds alternate. A ratio below 1 means that this "
           "build is faster; its 95 % interval is between order statistics, which takes six "
-          "rounds.",
-      .columns = {}};
+          "rounds."};
   Progress progress(a.quiet, "bench");
   int64_t faster = 0, slower = 0;
   int worst = success;
@@ -131,15 +130,14 @@ int bench_against(const Common& a, const std::string& program, int64_t rounds,
     const Estimate ratio = median_of(found->ratios);
     faster += ratio.high < 1;
     slower += ratio.low > 1;
-    add_row(table, {},
-            {{"attention", cell.attention},
-             {"length", cell.length},
-             {"seconds", median(found->seconds), "step s"},
-             {"other_seconds", median(found->other_seconds), "other s"},
-             {"ratio", ratio, "ratio"},
-             {"peak_memory_mib", median(found->memory), "MiB"},
-             {"more_memory_mib", median(found->more_memory), "more than other"},
-             {"rounds", rounds}});
+    add_row(table, {{"attention", cell.attention},
+                    {"length", cell.length},
+                    {"seconds", median(found->seconds), "step s"},
+                    {"other_seconds", median(found->other_seconds), "other s"},
+                    {"ratio", ratio, "ratio"},
+                    {"peak_memory_mib", median(found->memory), "MiB"},
+                    {"more_memory_mib", median(found->more_memory), "more than other"},
+                    {"rounds", rounds}});
   }
   if (table.rows.empty()) return worst;
   const std::string summary =

@@ -24,7 +24,6 @@ Table time_table(const std::vector<CollectiveTime>& times) {
       .note =
           "Medians of the slowest rank, with quartiles. Bytes are those of the larger one of the "
           "tensors that a rank gives and gets; sent are those that it sends to other ranks.",
-      .columns = {},
       .charts = {{.title = "Time against bytes",
                   .x = "bytes",
                   .y = "us",
@@ -35,15 +34,14 @@ Table time_table(const std::vector<CollectiveTime>& times) {
                   .log_y = true}}};
   for (const CollectiveTime& t : times) {
     const double sent = train::bytes_sent(t.operation, t.ranks, static_cast<double>(t.bytes));
-    add_row(table, {},
-            {{"operation", std::string(name_of(t.operation))},
-             {"ranks", t.ranks},
-             {"bytes", t.bytes, "", 12},
-             {"sent", static_cast<int64_t>(sent), "", 12},
-             {"us", 1e6 * t.seconds, "us", 3},
-             {"us_quartile_1", 1e6 * t.seconds_low, "25 %", 3},
-             {"us_quartile_3", 1e6 * t.seconds_high, "75 %", 3},
-             {"repetitions", t.repetitions}});
+    add_row(table, {{"operation", std::string(name_of(t.operation))},
+                    {"ranks", t.ranks},
+                    {"bytes", t.bytes, "", 12},
+                    {"sent", static_cast<int64_t>(sent), "", 12},
+                    {"us", 1e6 * t.seconds, "us", 3},
+                    {"us_quartile_1", 1e6 * t.seconds_low, "25 %", 3},
+                    {"us_quartile_3", 1e6 * t.seconds_high, "75 %", 3},
+                    {"repetitions", t.repetitions}});
   }
   return table;
 }

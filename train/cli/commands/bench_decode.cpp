@@ -33,11 +33,10 @@ train::Table costs_table(const std::vector<Decoded>& all) {
           "A step gives one token to each sequence of the batch: medians, {} threads. The limit is "
           "the least time that this machine needs, to read the state and, where each token changes "
           "it, to write it (memory), or for the operations (products), whichever takes longer.",
-          threads()),
-      .columns = {}};
+          threads())};
   for (const Decoded& decoded : all)
     for (const train::DecodeCost& c : decoded.costs)
-      add_row(out, {},
+      add_row(out,
               {{"attention", decoded.attention},
                {"batch", decoded.batch},
                {"context", c.context},
@@ -62,8 +61,7 @@ train::Table crossings_table(const std::vector<Decoded>& all) {
                    .note =
                        "The context from which a variant takes less time, and from which it "
                        "keeps fewer bytes, between logarithms of the measurements: the "
-                       "shortest one if it always does, - if it does not at the longest.",
-                   .columns = {}};
+                       "shortest one if it always does, - if it does not at the longest."};
   for (const Decoded& decoded : all) {
     if (decoded.attention == "softmax") continue;
     const auto exact = std::ranges::find_if(all, [&](const Decoded& other) {
@@ -76,12 +74,11 @@ train::Table crossings_table(const std::vector<Decoded>& all) {
       const train::Crossover found = train::crossover(costs[0], costs[1]);
       return found.kind == train::Crossover::Kind::never ? train::Cell() : found.length;
     };
-    add_row(out, {},
-            {{"attention", decoded.attention},
-             {"batch", decoded.batch},
-             {"faster_from", from([](const auto& c) { return c.seconds; }), "faster from"},
-             {"smaller_from", from([](const auto& c) { return double(c.state_bytes); }),
-              "smaller from"}});
+    add_row(out, {{"attention", decoded.attention},
+                  {"batch", decoded.batch},
+                  {"faster_from", from([](const auto& c) { return c.seconds; }), "faster from"},
+                  {"smaller_from", from([](const auto& c) { return double(c.state_bytes); }),
+                   "smaller from"}});
   }
   return out;
 }
@@ -135,7 +132,7 @@ int run(const Arguments& a) {
       return name.starts_with("step_us_quartile") || name == "limit_us";
     });
   };
-  return finish(a, {.title = "Decoding token by token", .summary = {}, .tables = std::move(tables)},
+  return finish(a, {.title = "Decoding token by token", .tables = std::move(tables)},
                 {.readable = readable});
 }
 

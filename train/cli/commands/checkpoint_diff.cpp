@@ -19,7 +19,7 @@ std::string shape_and_type(const Tensor& tensor) {
 }
 
 train::Table table_of(const train::ComparedState& part, const Arguments& a) {
-  train::Table out{.name = "tensors", .title = part.name, .columns = {}};
+  train::Table out{.name = "tensors", .title = part.name};
   std::vector<const train::TensorDifference*> order;
   for (const auto& each : part.tensors)
     if (a.all || !each.is_within(a.options.tolerance)) order.push_back(&each);
@@ -33,7 +33,7 @@ train::Table table_of(const train::ComparedState& part, const Arguments& a) {
   for (const auto* each : order) {
     const bool same = each->same_shape();
     const auto if_same = [&](auto value) { return same ? train::Cell{value} : train::Cell{}; };
-    add_row(out, {},
+    add_row(out,
             {{"tensor", each->name},
              {"first", shape_and_type(each->first), "in A"},
              {"second", same && each->same_dtype() ? "same" : shape_and_type(each->second), "in B"},

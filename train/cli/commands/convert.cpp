@@ -57,17 +57,16 @@ int64_t parameters_of(const attention::LinearLayer& layer, int64_t rank) {
 }
 
 train::Table table_of(const train::Conversion& conversion) {
-  train::Table table{.name = "layers", .title = "Linear layers", .columns = {}};
+  train::Table table{.name = "layers", .title = "Linear layers"};
   for (const train::ConvertedLayer& each : conversion.layers)
-    add_row(table, {},
-            {{"layer", each.layer.name},
-             {"shape", fmt::format("{} x {}", each.layer.out, each.layer.in)},
-             {"rank", each.chosen},
-             {"form", each.is_full() ? "full" : "low rank"},
-             {"energy", each.energy, "energy kept"},
-             {"error", each.error, "relative error"},
-             {"before", parameters_of(each.layer, 0), "parameters before"},
-             {"after", parameters_of(each.layer, each.layer.rank)}});
+    add_row(table, {{"layer", each.layer.name},
+                    {"shape", fmt::format("{} x {}", each.layer.out, each.layer.in)},
+                    {"rank", each.chosen},
+                    {"form", each.is_full() ? "full" : "low rank"},
+                    {"energy", each.energy, "energy kept"},
+                    {"error", each.error, "relative error"},
+                    {"before", parameters_of(each.layer, 0), "parameters before"},
+                    {"after", parameters_of(each.layer, each.layer.rank)}});
   return table;
 }
 

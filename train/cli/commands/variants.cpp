@@ -73,7 +73,7 @@ int variants(const Arguments& arguments) {
       .add("heads", arguments.heads)
       .add("head_dim", arguments.head_dim)
       .add("variants", list_of(rows, to_json));
-  train::Table table{.name = "variants", .title = "", .columns = {}};
+  train::Table table{.name = "variants", .title = ""};
   for (const char* const name :
        {"NAME", "EXACT", "CAUSAL", "MASKS", "LENGTHS", "TIME", "MEMORY", "FLOP", "BYTES"})
     table.columns.push_back({name, ""});

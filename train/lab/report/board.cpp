@@ -400,7 +400,7 @@ class Comparison {
     const double steps =
         mean(group, [](const ReportedRun& run) { return static_cast<double>(step_of(run)); });
     add_row(
-        table, {},
+        table,
         {{"variant", group.label},
          {"score", known(group.score.mean), common_.heading()},
          {"low", known(group.score.low), "95 % from"},
@@ -524,7 +524,7 @@ class Comparison {
         made.cells.push_back(value.empty() ? Cell{} : Cell{value});
       }
       add_row(
-          table, {},
+          table,
           {{"run", run.record.name},
            {"variant", variant ? groups_[*variant].label : run.variant},
            phases ? RowField("phase", run.phase) : RowField(),
@@ -594,7 +594,7 @@ class Comparison {
       const Group& group = groups_[g];
       const ReportedRun& run = runs_[group.runs[0]];
       const auto rate = run.options.find("optimizer.lr");
-      add_row(table, {},
+      add_row(table,
               {{"task", tasks_[group.task].name},
                {"variant", name_of(g)},
                !tuned ? RowField()

@@ -350,8 +350,7 @@ class TableCharts {
   }
 
   Plot lines_or_bars(const Rows& rows) const {
-    Plot plot{.title = "",
-              .x = table_.columns[*x_].shown(),
+    Plot plot{.x = table_.columns[*x_].shown(),
               .y = y_title(rows),
               .kind = chart_.bars ? Plot::Kind::bars : Plot::Kind::lines,
               .log_x = chart_.log_x,
@@ -453,10 +452,7 @@ class TableCharts {
         if (const auto seeds = table_.find("seeds"))
           map.texts[at] += fmt::format(" of {} seeds", text_at(table_, r, *seeds));
       }
-      Plot plot{.title = "",
-                .x = table_.columns[*x_].shown(),
-                .y = y_title(rows),
-                .kind = Plot::Kind::heat};
+      Plot plot{.x = table_.columns[*x_].shown(), .y = y_title(rows), .kind = Plot::Kind::heat};
       plot.falls = plot.y.find("accuracy") == std::string::npos;
       plot.maps.push_back(std::move(map));
       add(parts.size() == 1 ? chart_.title : capital(label) + " by task and variant",
@@ -467,10 +463,7 @@ class TableCharts {
   /// Heat maps of numbered rows and columns.
   Plot heat_maps() const {
     constexpr int64_t most = 1 << 20;
-    Plot plot{.title = "",
-              .x = table_.columns[*x_].shown(),
-              .y = y_title(all_),
-              .kind = Plot::Kind::heat};
+    Plot plot{.x = table_.columns[*x_].shown(), .y = y_title(all_), .kind = Plot::Kind::heat};
     const size_t y = table_.column(chart_.y);
     std::vector<std::string> names;
     for (const size_t r : all_) names.push_back(joined(r));
@@ -503,7 +496,7 @@ class TableCharts {
   }
 
   Plot timeline() const {
-    Plot plot{.title = "", .x = table_.columns[*x_].shown(), .kind = Plot::Kind::timeline};
+    Plot plot{.x = table_.columns[*x_].shown(), .kind = Plot::Kind::timeline};
     const auto end = find(table_, chart_.end);
     const size_t lane = table_.column(chart_.y);
     std::map<std::string, int64_t> local;
@@ -701,8 +694,7 @@ class LearningCurves {
   }
 
   Plot plot(const Rows& variants, const View& view) const {
-    Plot out{.title = "",
-             .x = view.by_step ? "step" : "seconds of training and evaluation",
+    Plot out{.x = view.by_step ? "step" : "seconds of training and evaluation",
              .y = fmt::format("{} {}", view.validation ? "validation" : "training",
                               view.loss ? "loss" : "accuracy"),
              .log_y = view.log,

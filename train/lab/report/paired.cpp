@@ -93,8 +93,7 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
   }
   p = holm(p);
   Table table{.name = "paired",
-              .title = "Differences of " + sweep.name() + " from " + baseline.name(),
-              .columns = {}};
+              .title = "Differences of " + sweep.name() + " from " + baseline.name()};
   table.note = fmt::format(
       "Over the seeds that both have, {} of the {} variants of the baseline. Differences are of "
       "cells with the same values of all axes and the same seed, with 95 % intervals (Student's "
@@ -107,7 +106,7 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
     const SeedScores &own = ours.at(order[i]), &other = theirs.at(order[i]);
     const Estimate& difference = tests[i].difference;
     add_row(
-        table, {},
+        table,
         {{"variant", order[i]},
          {"seeds", difference.count},
          {"baseline",

@@ -50,7 +50,7 @@ struct TimelineSpan {
 struct Plot {
   enum class Kind { lines, bars, heat, timeline };
 
-  std::string title;
+  std::string title{};
   std::string x{}, y{};  // titles of the axes
   Kind kind = Kind::lines;
   bool log_x = false, log_y = false;
