@@ -88,7 +88,7 @@ Tensor with_layout(const Tensor& values, Layout layout) {
     case Layout::row_major:
       return row_major_copy(values);
     case Layout::reversed:
-      std::reverse(order.begin(), order.end());
+      std::ranges::reverse(order);
       return in_order(values, order);
     case Layout::stride_2:
       return interleaved(values, 2);
@@ -105,7 +105,7 @@ Tensor with_layout(const Tensor& values, Layout layout) {
       if (rank > 2)
         std::swap(order[1], order[2]);
       else
-        std::reverse(order.begin(), order.end());
+        std::ranges::reverse(order);
       return in_order(values, order);
     case Layout::expand_first: {
       int axis = 0;

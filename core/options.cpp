@@ -99,7 +99,7 @@ void Options::require(bool ok, std::string_view key, const std::string& message)
 
 void Options::check_known(const std::vector<std::string>& known) const {
   for (const auto& [key, given] : given_) {
-    if (given.optional || std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (given.optional || std::ranges::find(known, key) != known.end()) continue;
     std::string hint = suggestion(key, known);
     if (hint.empty())
       hint = known.empty() ? "; this section has no options" : "; known options: " + joined(known);

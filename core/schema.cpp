@@ -132,8 +132,7 @@ std::string convert(const OptionValue& given, const Declaration& option, std::st
   const std::string* const value = std::get_if<std::string>(&given);
   const std::vector<std::string>* const choices = option.choices;
   if (value && !choices && !is_utf8(*value)) return "expected text in UTF-8";
-  if (value &&
-      (!choices || std::find(choices->begin(), choices->end(), *value) != choices->end())) {
+  if (value && (!choices || std::ranges::find(*choices, *value) != choices->end())) {
     to = *value;
     return "";
   }
@@ -168,8 +167,8 @@ std::string convert(const OptionValue& given, const Declaration& option,
   else if (const auto* const word = std::get_if<std::string>(&given))
     words = {*word};
   const std::vector<std::string>& choices = *option.choices;
-  const auto wrong = std::find_if(words.begin(), words.end(), [&](const std::string& word) {
-    return std::find(choices.begin(), choices.end(), word) == choices.end();
+  const auto wrong = std::ranges::find_if(words, [&](const std::string& word) {
+    return std::ranges::find(choices, word) == choices.end();
   });
   if (words.empty() || wrong != words.end())
     return "expected one of " + listed(choices) + ", or a list of them" +
@@ -202,8 +201,8 @@ void OptionReader::visit(const Declaration& option, Target target) {
 }
 
 void OptionReader::require(bool ok, const std::string& name, const std::string& message) {
-  const bool applies = std::all_of(conditions_.begin(), conditions_.end(),
-                                   [](const auto& condition) { return condition.first; });
+  const bool applies =
+      std::ranges::all_of(conditions_, [](const auto& condition) { return condition.first; });
   if (ok || !applies) return;
   const auto read = values_.find(name);
   if (read == values_.end() || read->second.given) return section_.require(false, name, message);

@@ -118,7 +118,7 @@ std::optional<TwoGroups> two_groups(std::span<const double> accuracies) {
   const auto n = std::ssize(accuracies);
   if (n < 2 || n > 9) return {};
   std::vector<double> sorted(accuracies.begin(), accuracies.end());
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   size_t upper = 1;  // the first value above the largest gap
   for (size_t i = 2; i < sorted.size(); ++i)
     if (sorted[i] - sorted[i - 1] > sorted[upper] - sorted[upper - 1]) upper = i;
@@ -164,7 +164,7 @@ std::vector<double> holm(const std::vector<double>& p) {
   std::vector<size_t> order;
   for (size_t i = 0; i < p.size(); ++i)
     if (!std::isnan(p[i])) order.push_back(i);
-  std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) { return p[x] < p[y]; });
+  std::ranges::stable_sort(order, [&](size_t x, size_t y) { return p[x] < p[y]; });
   std::vector<double> out(p.size(), nan);
   double before = 0;
   for (size_t i = 0; i < order.size(); ++i) {
@@ -239,7 +239,7 @@ Estimate grouped_proportion(std::span<const double> successes, std::span<const d
 double quantile(std::vector<double> values, double p) {
   check(!values.empty() && p >= 0 && p <= 1, "quantile: expected values and 0 <= p <= 1, got ",
         values.size(), " values and p = ", p);
-  std::sort(values.begin(), values.end());
+  std::ranges::sort(values);
   const double at = p * static_cast<double>(values.size() - 1);
   const auto below = static_cast<size_t>(at);
   const size_t above = std::min(below + 1, values.size() - 1);
@@ -248,7 +248,7 @@ double quantile(std::vector<double> values, double p) {
 
 Estimate median_of(std::span<const double> values) {
   std::vector<double> sorted(values.begin(), values.end());
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   Estimate out{nan, nan, nan, std::ssize(sorted)};
   if (sorted.empty()) return out;
   out.mean = quantile(sorted, 0.5);

@@ -38,7 +38,7 @@ bool begins_character(char c) { return (static_cast<unsigned char>(c) >> 6) != 2
 }  // namespace
 
 size_t width_of(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), begins_character));
+  return static_cast<size_t>(std::ranges::count_if(text, begins_character));
 }
 
 std::string_view first_characters(std::string_view text, size_t width) {

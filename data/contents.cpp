@@ -32,16 +32,16 @@ Contents contents_of(const Dataset& dataset) {
     }
   }
   out.hash = hasher.hex();
-  out.different_tokens = std::count(occurs.begin(), occurs.end(), true);
+  out.different_tokens = std::ranges::count(occurs, true);
   out.largest_token = static_cast<int32_t>(occurs.size()) - 1;
   out.classes = {classes.begin(), classes.end()};
-  std::sort(lengths.begin(), lengths.end());
+  std::ranges::sort(lengths);
   if (!lengths.empty()) {
     out.shortest = lengths.front();
     out.median = lengths[lengths.size() / 2];
     out.longest = lengths.back();
   }
-  std::sort(out.digests.begin(), out.digests.end());
+  std::ranges::sort(out.digests);
   out.digests.erase(std::unique(out.digests.begin(), out.digests.end()), out.digests.end());
   out.repeated = out.examples - std::ssize(out.digests);
   return out;

@@ -152,8 +152,8 @@ Handle open_image(hid_t access, const std::string& name) {
 
 std::array<hsize_t, Shape::max_rank> sizes_of(const Shape& shape) {
   std::array<hsize_t, Shape::max_rank> sizes{};
-  std::transform(shape.begin(), shape.end(), sizes.begin(),
-                 [](int64_t size) { return static_cast<hsize_t>(size); });
+  std::ranges::transform(shape, sizes.begin(),
+                         [](int64_t size) { return static_cast<hsize_t>(size); });
   return sizes;
 }
 
@@ -599,7 +599,7 @@ std::vector<std::string> names_in(hid_t group, const std::string& what) {
   std::vector<std::string> names;
   must(H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, nullptr, add_name<H5L_info_t>, &names), what,
        ": cannot list the group");
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -607,7 +607,7 @@ std::vector<std::string> attribute_names(hid_t object, const std::string& what) 
   std::vector<std::string> names;
   must(H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, nullptr, add_name<H5A_info_t>, &names), what,
        ": cannot list the attributes");
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 

@@ -62,7 +62,7 @@ Shown shown_before(const TaskInfo& task, const ExampleView& example, size_t plac
     shown.latest = static_cast<int64_t>(i) - 1;
     shown.values.push_back(tokens[i]);
   }
-  std::sort(shown.all.begin(), shown.all.end());
+  std::ranges::sort(shown.all);
   shown.all.erase(std::unique(shown.all.begin(), shown.all.end()), shown.all.end());
   check(!shown.values.empty(), "heuristics: the target at place ", place,
         " has no value before it");
@@ -82,9 +82,9 @@ Groups groups_of(const TaskInfo& task, const ExampleView& example, size_t place)
     return std::pair<std::string, std::string>{"distance",
                                                range_of(static_cast<int64_t>(place) - from)};
   };
-  const auto first = std::find(tokens.begin(), tokens.end(), tokens[place]) - tokens.begin();
-  const auto targets = std::count_if(example.targets.begin(), example.targets.end(),
-                                     [](int32_t t) { return t != ignore_index; });
+  const auto first = std::ranges::find(tokens, tokens[place]) - tokens.begin();
+  const auto targets =
+      std::ranges::count_if(example.targets, [](int32_t t) { return t != ignore_index; });
   if (task.name == "mqar") return {distance_from(first), {"pairs", std::to_string(targets)}};
   if (task.name == "induction") return {distance_from(first)};
   if (task.name == "mqar_stacked" || task.name == "mqar_overwrite") {
@@ -122,8 +122,8 @@ Scores for_each_target(F score) {
 using Counts = std::map<int32_t, int64_t>;
 
 int32_t most_frequent(const Counts& counts) {
-  return std::max_element(counts.begin(), counts.end(),
-                          [](const auto& a, const auto& b) { return a.second < b.second; })
+  return std::ranges::max_element(counts,
+                                  [](const auto& a, const auto& b) { return a.second < b.second; })
       ->first;
 }
 
@@ -172,7 +172,7 @@ Scores bag_of_tokens(const TaskInfo& task, const Dataset& train, int64_t limit) 
     std::vector<double> scores = classes;
     for (int64_t c = 0; c < C; ++c)
       for (const int32_t token : example.tokens) scores[c] += tokens[c * V + token];
-    return std::max_element(scores.begin(), scores.end()) - scores.begin() == example.targets[0];
+    return std::ranges::max_element(scores) - scores.begin() == example.targets[0];
   });
 }
 
@@ -197,7 +197,7 @@ Scores from_shown(const TaskInfo& task, Score score) {
 }
 
 double share_of(const std::vector<int32_t>& values, int32_t target) {
-  return static_cast<double>(std::count(values.begin(), values.end(), target)) /
+  return static_cast<double>(std::ranges::count(values, target)) /
          static_cast<double>(values.size());
 }
 

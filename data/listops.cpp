@@ -20,11 +20,11 @@ int apply(uint8_t op, std::span<uint8_t> values) {
   const size_t n = values.size();
   switch (op) {
     case min:
-      return *std::min_element(values.begin(), values.end());
+      return *std::ranges::min_element(values);
     case max:
-      return *std::max_element(values.begin(), values.end());
+      return *std::ranges::max_element(values);
     case med:
-      std::sort(values.begin(), values.end());
+      std::ranges::sort(values);
       return (values[(n - 1) / 2] + values[n / 2]) / 2;  // the same value twice if n is odd
     default: {
       int sum = 0;
@@ -38,7 +38,7 @@ uint8_t token_of(std::string_view word) {
   if (word.size() == 1 && word[0] >= '0' && word[0] <= '9')
     return static_cast<uint8_t>(digit + word[0] - '0');
   if (word == "]") return close;
-  const auto op = std::find(operator_names.begin(), operator_names.end(), word);
+  const auto op = std::ranges::find(operator_names, word);
   if (op == operator_names.end()) return padding;
   return static_cast<uint8_t>(min + (op - operator_names.begin()));
 }

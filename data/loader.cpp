@@ -60,8 +60,8 @@ void Loader::prepare_epoch(int64_t epoch) {
       window.clear();
       for (int64_t i = begin; i < end; ++i)
         window.emplace_back(dataset_.length(order_[i]), order_[i]);
-      std::stable_sort(window.begin(), window.end(),
-                       [](const auto& a, const auto& b) { return a.first < b.first; });
+      std::ranges::stable_sort(window,
+                               [](const auto& a, const auto& b) { return a.first < b.first; });
       // The full batches of the window are shuffled; an incomplete one stays at the end.
       batch_order.resize(static_cast<size_t>((end - begin) / config_.batch_size));
       std::iota(batch_order.begin(), batch_order.end(), int64_t{0});

@@ -42,7 +42,7 @@ std::string names_in_folder(const fs::path& folder) {
   for (fs::directory_iterator at(folder, failed), end;
        !failed && at != end && names.size() < most_read; at.increment(failed))
     names.push_back(at->path().filename().string());
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   std::string out;
   for (size_t i = 0; i < std::min(names.size(), most); ++i) out += (i == 0 ? "" : ", ") + names[i];
   if (names.size() > most) out += ", ...";

@@ -120,7 +120,7 @@ std::vector<size_t> columns_of(const RecordOptions& options, const std::vector<s
       columns.push_back(static_cast<size_t>(choice.column));
       continue;
     }
-    const auto found = std::find(names.begin(), names.end(), choice.name);
+    const auto found = std::ranges::find(names, choice.name);
     check<DataError>(found != names.end(), file, ":1: the header line has no column \"",
                      choice.name, "\"", found_instead(choice.name, names));
     check<DataError>(std::find(found + 1, names.end(), choice.name) == names.end(), file,

@@ -57,7 +57,7 @@ std::array<std::vector<int64_t>, 3> split_by_content(std::span<const std::string
     split.insert(split.end(), indices.begin(), indices.end());
     ++rank;
   }
-  for (auto& split : splits) std::sort(split.begin(), split.end());
+  for (auto& split : splits) std::ranges::sort(split);
   return splits;
 }
 

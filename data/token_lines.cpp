@@ -116,7 +116,7 @@ TokenRows read(const fs::path& path, std::optional<bool>& per_token) {
                    ", as the first record has");
     if (rows.size() == 0) rows = TokenRows(*per_token);
     rows.add(tokens, targets);
-    any = any || std::any_of(targets.begin(), targets.end(), [](int32_t t) { return t >= 0; });
+    any = any || std::ranges::any_of(targets, [](int32_t t) { return t >= 0; });
   });
   check<DataError>(rows.size() > 0, path.string(), ": expected at least one example, got none");
   check<DataError>(any, path.string(), ": no targets: every one is ", ignore_index);

@@ -50,7 +50,7 @@ std::optional<TaskInfo> info_of(const CopyOptions& o) {
   return TaskInfo{.vocabulary = o.symbols + 2,
                   .classes = o.symbols + 2,
                   .per_token = true,
-                  .max_length = *std::max_element(o.length.begin(), o.length.end())};
+                  .max_length = *std::ranges::max_element(o.length)};
 }
 
 Task make(const CopyOptions& o, uint64_t seed, const Splits&) {
@@ -60,8 +60,8 @@ Task make(const CopyOptions& o, uint64_t seed, const Splits&) {
                RandomStream& random, std::span<int32_t> tokens, std::span<int32_t> targets) {
       const int64_t n = static_cast<int64_t>(tokens.size());
       const int64_t places = n - count - 1;
-      std::fill(tokens.begin(), tokens.end(), 0);
-      std::fill(targets.begin(), targets.end(), ignore_index);
+      std::ranges::fill(tokens, 0);
+      std::ranges::fill(targets, ignore_index);
       tokens[places] = static_cast<int32_t>(symbols + 1);
       int64_t done = 0;
       if (before_symbols) {

@@ -82,8 +82,7 @@ class Generated : public Dataset {
   const Part& part_of(int64_t index) const {
     check<DataError>(index >= 0 && index < size(), "example ", index,
                      " is out of range for a dataset of ", size(), " examples");
-    return *std::find_if(parts_.begin(), parts_.end(),
-                         [&](const Part& part) { return index < part.end; });
+    return *std::ranges::find_if(parts_, [&](const Part& part) { return index < part.end; });
   }
 
   static int64_t length_in(const Part& part, int64_t index) {
@@ -142,7 +141,7 @@ Task make_generated(const TaskInfo& info, const std::vector<GeneratedSegment>& s
 void MixtureSizes::describe(OptionVisitor& v) {
   const auto size = [&](const char* name, std::vector<int64_t>& values, const char* meaning) {
     v.integers(name, values, {0, most_examples}, meaning);
-    v.require(std::any_of(values.begin(), values.end(), [](int64_t n) { return n > 0; }), name,
+    v.require(std::ranges::any_of(values, [](int64_t n) { return n > 0; }), name,
               "expected at least one example");
   };
   size("train_size", train,

@@ -73,7 +73,7 @@ struct MixtureOfLengths {
 
   size_t segments() const { return segments_of({length, min_length}, sizes); }
   DataMemory memory() const { return sizes.memory(segments()); }
-  int64_t max_length() const { return *std::max_element(length.begin(), length.end()); }
+  int64_t max_length() const { return *std::ranges::max_element(length); }
   /// Draws the examples of all segments in one way.
   Task make(const TaskInfo& info, const Draw& draw, uint64_t seed) const;
   /// The options length and min_length of a task whose lengths are drawn: all from min_length to length are

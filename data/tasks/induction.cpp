@@ -33,7 +33,7 @@ Task make(const InductionOptions& o, uint64_t seed, const Splits&) {
   const Draw draw = [symbols = o.symbols](RandomStream& random, std::span<int32_t> tokens,
                                           std::span<int32_t> targets) {
     for (int32_t& token : tokens) token = static_cast<int32_t>(random.below(symbols));
-    std::fill(targets.begin(), targets.end(), ignore_index);
+    std::ranges::fill(targets, ignore_index);
     const size_t marked = random.below(tokens.size() - 2);
     tokens[marked] = tokens.back() = static_cast<int32_t>(symbols);
     targets.back() = tokens[marked + 1];

@@ -69,8 +69,8 @@ struct Recall {
     const std::vector<int32_t> keys = choose(random, 1, half - 1, number_of_keys);
     const std::vector<int32_t> values =
         choose(random, half, vocabulary - half, number_of_keys + later * overwrites);
-    std::fill(tokens.begin(), tokens.end(), 0);
-    std::fill(targets.begin(), targets.end(), ignore_index);
+    std::ranges::fill(tokens, 0);
+    std::ranges::fill(targets, ignore_index);
     std::vector<int32_t> latest(keys.size());  // the value of each key
     int64_t known = 0, used = 0;               // keys and values so far
     const size_t length = tokens.size() / static_cast<size_t>(groups);
@@ -132,7 +132,7 @@ struct Recall {
   // pairs is always a query.
   void fill_gaps(RandomStream& random, std::vector<int32_t> keys, std::span<int32_t> tokens,
                  std::span<const int32_t> targets) const {
-    std::sort(keys.begin(), keys.end());
+    std::ranges::sort(keys);
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (targets[i] != ignore_index) continue;
       do {
@@ -221,7 +221,7 @@ std::optional<TaskInfo> info_of(const RecallOptions& o) {
                   .classes = o.vocabulary,
                   .per_token = true,
                   .causal = o.causal,
-                  .max_length = *std::max_element(o.length.begin(), o.length.end())};
+                  .max_length = *std::ranges::max_element(o.length)};
 }
 
 Task make(const RecallOptions& o, uint64_t seed, const Splits&) {

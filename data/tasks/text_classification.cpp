@@ -40,7 +40,7 @@ std::string lower(std::string text) {
 }
 
 bool is_one_of(const std::string& word, std::initializer_list<std::string_view> words) {
-  return std::find(words.begin(), words.end(), lower(word)) != words.end();
+  return std::ranges::find(words, lower(word)) != words.end();
 }
 
 bool names_label(const std::string& word) {
@@ -81,8 +81,8 @@ void check_header(const Record& header, const std::vector<Example>& examples, bo
                  text.substr(0, 40),
                  "'; choose them with data.label_name and data.text_name, or by number with "
                  "data.label_column and data.text_column");
-  const auto same = std::count_if(examples.begin(), examples.end(),
-                                  [&](const Example& e) { return e.label == label; });
+  const auto same =
+      std::ranges::count_if(examples, [&](const Example& e) { return e.label == label; });
   header.require(same == 0, 0, "this line looks like an example, not like a header: ", same,
                  " others have the label '", label.substr(0, 40), "'; set data.header = false");
 }
@@ -123,7 +123,7 @@ Classes classes_of(const std::vector<Example>& lines, const std::string& path,
     integers &= as_integer(label, value);
     order.emplace_back(value, label);
   }
-  if (integers) std::sort(order.begin(), order.end());
+  if (integers) std::ranges::sort(order);
   for (size_t i = 0; i < order.size(); ++i) classes[order[i].second] = static_cast<int32_t>(i);
   return classes;
 }

@@ -75,7 +75,7 @@ Text read_text(const std::filesystem::path& path) {
     throw DataError(error.what());
   }
   check<DataError>(!files.empty(), path.string(), ": contains no file");
-  std::sort(files.begin(), files.end());
+  std::ranges::sort(files);
   Text text;
   for (const std::string& file : files) {
     const Text bytes = read_file(file);

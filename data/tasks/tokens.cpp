@@ -120,7 +120,7 @@ class StoredTokens final : public Dataset {
   bool per_token() const { return per_token_; }
   int64_t columns() const { return columns_; }  // numbers or labels of an example
   int64_t max_length() const {
-    return lengths_.empty() ? width_ : *std::max_element(lengths_.begin(), lengths_.end());
+    return lengths_.empty() ? width_ : *std::ranges::max_element(lengths_);
   }
 
   struct Largest {
@@ -183,7 +183,7 @@ class StoredTokens final : public Dataset {
     // In file order, adjacent rows at once.
     std::vector<int64_t> order(rows.size());
     std::iota(order.begin(), order.end(), int64_t{0});
-    std::sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return rows[a] < rows[b]; });
+    std::ranges::sort(order, [&](int64_t a, int64_t b) { return rows[a] < rows[b]; });
     for (int64_t i = 0; i < count;) {
       int64_t run = 1;
       while (i + run < count && rows[order[i + run]] == rows[order[i]] + run) ++run;

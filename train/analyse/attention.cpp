@@ -20,7 +20,7 @@ namespace analysis = longhand::attention::analysis;
 std::string shaded(const Tensor& map) {
   static constexpr const char* shades[] = {" ", "░", "▒", "▓", "█"};
   const auto w = map.to_vector<double>();
-  const double most = *std::max_element(w.begin(), w.end());
+  const double most = *std::ranges::max_element(w);
   std::string out;
   for (int64_t i = 0; i < map.size(0); ++i) {
     out += "  ";

@@ -39,8 +39,8 @@ std::vector<std::pair<std::string, data::Accuracy>> in_order(
   const auto number = [](const std::string& name) {
     return std::strtol(name.c_str(), nullptr, 10);
   };
-  std::stable_sort(out.begin(), out.end(),
-                   [&](const auto& a, const auto& b) { return number(a.first) < number(b.first); });
+  std::ranges::stable_sort(
+      out, [&](const auto& a, const auto& b) { return number(a.first) < number(b.first); });
   return out;
 }
 

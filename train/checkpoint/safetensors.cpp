@@ -70,7 +70,7 @@ Bytes to_safetensors(const TensorFile& file) {
     check<DataError>(name != metadata_key, "safetensors: ", name, " cannot name a tensor");
     tensors.emplace_back(name, tensor.contiguous());
   }
-  std::stable_sort(tensors.begin(), tensors.end(), [](const auto& a, const auto& b) {
+  std::ranges::stable_sort(tensors, [](const auto& a, const auto& b) {
     return size_of(a.second.dtype()) > size_of(b.second.dtype());
   });
   SortedJson header = SortedJson::object();
@@ -118,7 +118,7 @@ TensorFile from_safetensors(ByteView bytes, const std::string& name) {
       out.metadata[about] = each.get<std::string>();
     }
   }
-  std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+  std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) {
     return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
   });
   uint64_t end = 0;

@@ -435,9 +435,8 @@ int run_program(int argc, char** argv) {
   CLI::App& selected = selected_app(app);
   read_environment(selected, chosen);
   if (!chosen.responds_to_signals) train::SignalRequests::decline();
-  const bool quiet =
-      (launcher() && launcher()->rank() > 0) ||
-      std::any_of(chosen.quiet.begin(), chosen.quiet.end(), [](const bool* flag) { return *flag; });
+  const bool quiet = (launcher() && launcher()->rank() > 0) ||
+                     std::ranges::any_of(chosen.quiet, [](const bool* flag) { return *flag; });
   if (chosen.threads)
     use_threads(*chosen.threads, quiet);
   else if (launcher() && threads_given() > 0)

@@ -43,7 +43,7 @@ std::string plugin_flags() {
 
 std::string plugin_of_variant(const std::string& variant) {
   for (const train::Plugin& plugin : train::plugins())
-    if (std::find(plugin.variants.begin(), plugin.variants.end(), variant) != plugin.variants.end())
+    if (std::ranges::find(plugin.variants, variant) != plugin.variants.end())
       return concat_message("plugin ", plugin.name, ' ', plugin.version);
   return {};
 }

@@ -37,7 +37,7 @@ std::string hint(std::string_view name) {
 }
 
 size_t section_index(std::string_view name, const std::string& where) {
-  const auto found = std::find(section_names.begin(), section_names.end(), name);
+  const auto found = std::ranges::find(section_names, name);
   check<ConfigError>(found != section_names.end(), where, ": unknown section [", name, "]",
                      hint(name));
   return static_cast<size_t>(found - section_names.begin());
@@ -45,8 +45,7 @@ size_t section_index(std::string_view name, const std::string& where) {
 
 /// Whether the key is the index of a layer, as in [attention.1].
 bool is_number(std::string_view text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return '0' <= c && c <= '9'; });
 }
 
 }  // namespace

@@ -262,7 +262,7 @@ std::vector<std::string> advice(Experiment& e) {
                                  "; reduce warmup_steps, or train longer"));
   for (int64_t layer = 0; layer < e.model.config().layers; ++layer) {
     const std::string text = e.model.kernel(layer).advice(e.task.info.max_length);
-    if (!text.empty() && std::find(out.begin(), out.end(), text) == out.end()) out.push_back(text);
+    if (!text.empty() && std::ranges::find(out, text) == out.end()) out.push_back(text);
   }
   return out;
 }

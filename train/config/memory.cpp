@@ -230,8 +230,7 @@ bool layers_differ(const TransformerConfig& c) {
     return list && list->size() > 1;
   };
   const std::vector<std::string> keys = c.attention_options.keys();
-  return !c.layer_attention.empty() || c.low_rank.size() > 1 ||
-         std::any_of(keys.begin(), keys.end(), has_list);
+  return !c.layer_attention.empty() || c.low_rank.size() > 1 || std::ranges::any_of(keys, has_list);
 }
 
 /// Sets what a few examples tell: the share of their targets that count, and whether some are padded.

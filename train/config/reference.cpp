@@ -78,7 +78,7 @@ std::string meant_by(const std::string& name) {
     for (const DeclaredOption& option : options) names.push_back(option.name());
     std::erase_if(names, [&](const std::string& each) { return !each.starts_with(prefix); });
     for (const std::string& each : names) words.push_back(last_word(each));
-    const auto at = std::find(words.begin(), words.end(), nearest(word, words));
+    const auto at = std::ranges::find(words, nearest(word, words));
     return at == words.end() ? "" : names[static_cast<size_t>(at - words.begin())];
   };
   for (const std::string& prefix : {section, std::string()})
@@ -91,15 +91,14 @@ std::string meant_by(const std::string& name) {
       for (std::string& value : choices(option.field)) values.push_back(std::move(value));
   std::string value = nearest(word, values);
   if (value.empty()) {
-    const auto at = std::find_if(values.begin(), values.end(),
-                                 [&](const auto& each) { return abbreviates(word, each); });
+    const auto at =
+        std::ranges::find_if(values, [&](const auto& each) { return abbreviates(word, each); });
     if (at != values.end()) value = *at;
   }
   if (value.empty()) return "";
   std::string owners;
   for (const DeclaredOption& option : options)
-    if (const auto all = choices(option.field);
-        std::find(all.begin(), all.end(), value) != all.end())
+    if (const auto all = choices(option.field); std::ranges::find(all, value) != all.end())
       owners += (owners.empty() ? "" : ", ") + option.full_name();
   return concat_message("; did you mean ", value, ", a value of ", owners, "?");
 }
@@ -174,8 +173,7 @@ std::vector<DeclaredOption> options_about(const std::string& text) {
 std::vector<std::string> names_of(const std::vector<DeclaredOption>& options) {
   std::vector<std::string> names;
   for (const DeclaredOption& option : options)
-    if (std::find(names.begin(), names.end(), option.name()) == names.end())
-      names.push_back(option.name());
+    if (std::ranges::find(names, option.name()) == names.end()) names.push_back(option.name());
   return names;
 }
 

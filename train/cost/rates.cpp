@@ -104,7 +104,7 @@ double serial_bytes(const CollectiveTime& t) {
 const char* name_of(Collective operation) { return names[static_cast<size_t>(operation)]; }
 
 Collective collective_named(const std::string& name, const std::string& source) {
-  const auto found = std::find(names.begin(), names.end(), name);
+  const auto found = std::ranges::find(names, name);
   check<DataError>(found != names.end(), source, ": unknown operation \"", name,
                    "\", expected one of ", fmt::format("{}", fmt::join(names, ", ")));
   return all_collectives[static_cast<size_t>(found - names.begin())];
@@ -190,8 +190,8 @@ Table rate_table(const std::vector<CollectiveRate>& rates) {
 }
 
 std::vector<CollectiveRate> rates_in(const Results& results, const std::string& source) {
-  const auto found = std::find_if(results.tables.begin(), results.tables.end(),
-                                  [](const Table& table) { return table.name == "rates"; });
+  const auto found = std::ranges::find_if(results.tables,
+                                          [](const Table& table) { return table.name == "rates"; });
   check<DataError>(results.kind == "bench comm" && found != results.tables.end(), source,
                    ": expected results of longhand-mpi bench comm, got those of ", results.kind);
   // Numbers without a fraction may have been read as integers.
@@ -219,8 +219,8 @@ std::vector<CollectiveRate> rates_in(const Results& results, const std::string& 
 Rates::Rates(std::vector<CollectiveRate> rates, std::string source)
     : rates_(std::move(rates)), source_(std::move(source)) {
   for (const Collective operation : all_collectives)
-    check<DataError>(std::any_of(rates_.begin(), rates_.end(),
-                                 [&](const CollectiveRate& r) { return r.operation == operation; }),
+    check<DataError>(std::ranges::any_of(
+                         rates_, [&](const CollectiveRate& r) { return r.operation == operation; }),
                      source_, ": has no rate of ", name_of(operation));
   for (const CollectiveRate& r : rates_)
     check<DataError>(r.ranks >= 2 && r.latency > 0 && std::isfinite(r.latency) && r.bandwidth > 0,

@@ -125,8 +125,7 @@ void add_rows(const std::vector<Member>& members, const SegmentScores& scores,
   add("ensemble", "", {}, loss_of(ensemble), accuracy_of(ensemble), "over examples");
   const ScoreDifference gain = difference(ensemble, mean(examples));
   add("ensemble - mean of members", "", {}, gain.loss, gain.accuracy, "over examples");
-  const size_t best =
-      static_cast<size_t>(std::min_element(losses.begin(), losses.end()) - losses.begin());
+  const size_t best = static_cast<size_t>(std::ranges::min_element(losses) - losses.begin());
   const ScoreDifference over_best = difference(ensemble, examples[best]);
   add("ensemble - " + members[best].label, "", {}, over_best.loss, over_best.accuracy,
       "over examples");

@@ -20,8 +20,7 @@ namespace {
 int64_t choose(const std::vector<double>& logits, const GenerateOptions& options, double uniform) {
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return logits[a] > logits[b]; });
   if (options.temperature == 0) return order.front();
   if (options.top_k > 0 && options.top_k < static_cast<int64_t>(order.size()))
     order.resize(options.top_k);
@@ -40,8 +39,8 @@ int64_t choose(const std::vector<double>& logits, const GenerateOptions& options
 
 Tensor tokens_of(std::string_view text) {
   Tensor tokens = Tensor::empty({static_cast<int64_t>(text.size())}, DType::i32);
-  std::transform(text.begin(), text.end(), tokens.data<int32_t>(),
-                 [](char c) { return static_cast<unsigned char>(c); });
+  std::ranges::transform(text, tokens.data<int32_t>(),
+                         [](char c) { return static_cast<unsigned char>(c); });
   return tokens;
 }
 

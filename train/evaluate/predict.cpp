@@ -284,8 +284,8 @@ void read_data_from(const std::string& file, Config& config) {
   const std::string name = task.substr(1, task.size() - 2);  // without quotes
   const bool is_hdf5 = std::filesystem::path(file).extension() == ".h5";
   const Schema options = data::task_options(name);
-  const bool reads_files = std::any_of(options.begin(), options.end(),
-                                       [](const auto& option) { return option.name == "path"; });
+  const bool reads_files =
+      std::ranges::any_of(options, [](const auto& option) { return option.name == "path"; });
   check<ConfigError>(reads_files || is_hdf5, "--data ", file, ": the data of ", name,
                      " are generated; expected an HDF5 file, FILE.h5, with tokens and targets, or "
                      "--set data.task=TASK with the options of that task");

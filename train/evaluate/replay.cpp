@@ -191,7 +191,7 @@ ReplayedStep replay(const SavedModel& snapshot) {
                        .backward = true,
                        .results = {range_of(total.gradients[i])}};
     }
-    std::stable_sort(out.gradients.begin(), out.gradients.end(), [](const auto& a, const auto& b) {
+    std::ranges::stable_sort(out.gradients, [](const auto& a, const auto& b) {
       return std::isfinite(b.norm) && !(a.norm <= b.norm);
     });
     GuardState guard = state.guard;

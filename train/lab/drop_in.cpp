@@ -266,8 +266,7 @@ class DropIn {
       table.note += fmt::format(
           " {} draws (seeds {} to {}) of random features and of weights that are initialised: "
           "scores are means over draws; \"over draws\" has their 95 % interval (Student's t).",
-          seeds_.size(), *std::min_element(seeds_.begin(), seeds_.end()),
-          *std::max_element(seeds_.begin(), seeds_.end()));
+          seeds_.size(), *std::ranges::min_element(seeds_), *std::ranges::max_element(seeds_));
     const data::TaskInfo& info = data_.front().task.info;
     const bool bytes = info.bytes && info.per_token;
     bool initialised = false;

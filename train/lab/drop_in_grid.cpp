@@ -102,8 +102,8 @@ Sweep drop_in_grid(const SavedModel& run, const std::string& file,
   std::vector<Axis> axes;
   for (const std::string& assignment : over) axes.push_back(axis_of(assignment));
   // Options apply to variants, so these come first.
-  std::stable_partition(axes.begin(), axes.end(),
-                        [](const Axis& axis) { return key_of(axis) == "attention.type"; });
+  std::ranges::stable_partition(axes,
+                                [](const Axis& axis) { return key_of(axis) == "attention.type"; });
   const size_t from_file = sweep.axes.size();
   sweep.axes.insert(sweep.axes.end(), axes.begin(), axes.end());
   const std::vector<OptionValue> types = types_of(sweep);

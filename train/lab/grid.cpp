@@ -78,8 +78,8 @@ std::string cell_name(const std::string& config, std::map<std::string, std::stri
 }
 
 bool is_one_of(const OptionValue& value, const std::vector<OptionValue>& values) {
-  return std::any_of(values.begin(), values.end(),
-                     [&](const OptionValue& each) { return same_value(value, each); });
+  return std::ranges::any_of(values,
+                             [&](const OptionValue& each) { return same_value(value, each); });
 }
 
 bool has_key(const Axis& axis, const std::string& key) {
@@ -219,7 +219,7 @@ void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
 
 bool is_baseline(const Sweep& sweep, const SweepVariant& variant) {
   if (sweep.baseline.empty()) return false;
-  return std::all_of(sweep.baseline.begin(), sweep.baseline.end(), [&](const auto& each) {
+  return std::ranges::all_of(sweep.baseline, [&](const auto& each) {
     const OptionValue* const value = find(variant.values, each.first);
     return value && is_one_of(*value, each.second);
   });
@@ -239,11 +239,10 @@ void find_baselines(const Sweep& sweep, std::vector<SweepVariant>& variants) {
     if (is_baseline(sweep, variant)) continue;
     std::vector<size_t> matching;
     for (const size_t i : baselines) {
-      const bool matches = std::all_of(
-          variants[i].values.begin(), variants[i].values.end(), [&](const Setting& setting) {
-            const OptionValue* const own = find(variant.values, setting.key);
-            return sweep.baseline.contains(setting.key) || !own || same_value(*own, setting.value);
-          });
+      const bool matches = std::ranges::all_of(variants[i].values, [&](const Setting& setting) {
+        const OptionValue* const own = find(variant.values, setting.key);
+        return sweep.baseline.contains(setting.key) || !own || same_value(*own, setting.value);
+      });
       if (matches) matching.push_back(i);
     }
     check<ConfigError>(matching.size() <= 1, sweep.name, ": variant ", variant.label,
@@ -311,7 +310,7 @@ std::string label_of(const Settings& values, const std::vector<std::string>& key
   std::string out;
   for (const Setting& setting : values) {
     const std::string word = last_word(setting.key);
-    const bool unique = std::count_if(keys.begin(), keys.end(), [&](const std::string& key) {
+    const bool unique = std::ranges::count_if(keys, [&](const std::string& key) {
                           return last_word(key) == word;
                         }) <= 1;
     const bool plain = setting.key == "attention.type" || setting.key == "data.task";

@@ -190,9 +190,8 @@ Estimate metric_estimate(const Sweep& sweep, const Row& row) {
 
 /// Whether the scores of finished cells are of the validation split, for want of a test split.
 bool lacks_test_split(const CellStates& states) {
-  return std::any_of(states.begin(), states.end(), [](const auto& each) {
-    return each.second.test && !each.second.has_test_split();
-  });
+  return std::ranges::any_of(
+      states, [](const auto& each) { return each.second.test && !each.second.has_test_split(); });
 }
 
 /// Which variants are best at each task.

@@ -221,8 +221,8 @@ class Runner {
            tried_.contains(task.hash);
   }
   bool is_running(const SweepCell& task) const {
-    return std::any_of(running_.begin(), running_.end(),
-                       [&](const auto& each) { return each->task.hash == task.hash; });
+    return std::ranges::any_of(running_,
+                               [&](const auto& each) { return each->task.hash == task.hash; });
   }
   bool enough_failures() const {
     return options_.max_failures > 0 && failures_ >= options_.max_failures;

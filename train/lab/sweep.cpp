@@ -536,10 +536,9 @@ Sweep Sweep::over(std::string_view text, const std::string& name, std::string ba
   sweep.base = std::move(base_text);
   sweep.base_name = std::move(base_file);
   for (const auto& [key, value] : root.entries) {
-    check<ConfigError>(
-        key != "search" && std::find(sections.begin(), sections.end(), key) == sections.end(),
-        value.where, ": [", key, "]: the options are those of ", sweep.base_name,
-        "; expected [sweep] and [[axis]] only");
+    check<ConfigError>(key != "search" && std::ranges::find(sections, key) == sections.end(),
+                       value.where, ": [", key, "]: the options are those of ", sweep.base_name,
+                       "; expected [sweep] and [[axis]] only");
     check_key(key, value, {"sweep", "axis"});
   }
   if (const TomlValue* const options = root.find("sweep")) {

@@ -177,8 +177,7 @@ const Plugin& load_plugin(const fs::path& path) {
   Plugin plugin{{info.name, info.version, digest, {}, {}}, file};
   for (const std::string& text : {plugin.name, plugin.version})
     check<ConfigError>(
-        !text.empty() &&
-            std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < 127; }),
+        !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 127; }),
         file.string(), ": expected printable ASCII without spaces as name and version, got \"",
         plugin.name, "\" and \"", plugin.version, '"');
   for (const Plugin& other : loaded())

@@ -361,7 +361,7 @@ Table with_intervals(const Table& table) {
 
 Table without_empty_columns(const Table& table) {
   return without_columns(table, [&](size_t i) {
-    return std::all_of(table.rows.begin(), table.rows.end(), [&](const auto& row) {
+    return std::ranges::all_of(table.rows, [&](const auto& row) {
       const auto* const text = std::get_if<std::string>(&row[i]);
       return std::holds_alternative<std::monostate>(row[i]) || (text && text->empty());
     });

@@ -57,7 +57,7 @@ std::vector<std::string> environment(const std::vector<std::string>& without,
                                      std::vector<std::string> out) {
   for (char** entry = environ; *entry; ++entry) {
     const std::string text = *entry;
-    if (std::find(without.begin(), without.end(), text.substr(0, text.find('='))) == without.end())
+    if (std::ranges::find(without, text.substr(0, text.find('='))) == without.end())
       out.push_back(text);
   }
   return out;

@@ -84,9 +84,8 @@ Repair repair(const fs::path& path) {
            kept});
   }
   if (newest && state.best && !found.find(best)) {
-    const auto same = std::find_if(found.valid.begin(), found.valid.end(), [&](const auto& each) {
-      return each.training.step == state.best_step;
-    });
+    const auto same = std::ranges::find_if(
+        found.valid, [&](const auto& each) { return each.training.step == state.best_step; });
     if (same != found.valid.end()) {
       data::write_file_durably(best, data::read_file(same->file));
       out.best_from = same->file;

@@ -55,7 +55,7 @@ std::string status_of(Stopped why) {
 
 void add_warnings(std::vector<std::string>& to, const std::vector<std::string>& warnings) {
   for (const std::string& warning : warnings)
-    if (std::find(to.begin(), to.end(), warning) == to.end()) to.push_back(warning);
+    if (std::ranges::find(to, warning) == to.end()) to.push_back(warning);
 }
 
 /// Throws ConfigError if the run takes weights from its own directory, which it is to overwrite.

@@ -205,7 +205,7 @@ void Summary::add_up() {
     medians.emplace_back(*process.step_seconds, process.trained);
     trained += process.trained;
   }
-  std::sort(medians.begin(), medians.end());
+  std::ranges::sort(medians);
   step_seconds.reset();
   int64_t below = 0;
   for (const auto& [median, count] : medians) {
@@ -368,8 +368,8 @@ VerifiedCheckpoints RunRecord::verified_checkpoints() const {
       out.bad.emplace_back(file, error.what());
     }
   }
-  std::stable_sort(out.valid.begin(), out.valid.end(),
-                   [](const auto& a, const auto& b) { return a.training.step > b.training.step; });
+  std::ranges::stable_sort(
+      out.valid, [](const auto& a, const auto& b) { return a.training.step > b.training.step; });
   return out;
 }
 

@@ -71,7 +71,7 @@ bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& optio
     std::iota(order.begin(), order.end(), first);
     length.resize(order.size());
     for (const int64_t i : order) length[static_cast<size_t>(i - first)] = dataset.length(i);
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
       return length[static_cast<size_t>(a - first)] < length[static_cast<size_t>(b - first)];
     });
     for (int64_t begin = 0; begin < std::ssize(order); begin += size) {

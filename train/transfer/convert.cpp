@@ -31,9 +31,8 @@ ConvertedLayer convert_layer(const attention::LinearLayer& layer, const LowRankR
   const Tensor stored = state.at(name);
   const Tensor weight = stored.to(DType::f64).contiguous();
   const std::vector<double> numbers = weight.to_vector<double>();
-  check<DataError>(
-      std::all_of(numbers.begin(), numbers.end(), [](double each) { return std::isfinite(each); }),
-      name, " has values that are not finite");
+  check<DataError>(std::ranges::all_of(numbers, [](double each) { return std::isfinite(each); }),
+                   name, " has values that are not finite");
   const Svd d = svd(weight);
   const std::vector<double> values = d.s.to_vector<double>();
   ConvertedLayer out{.layer = layer};
@@ -57,22 +56,20 @@ OptionValue low_rank_of(const std::vector<ConvertedLayer>& layers,
   std::vector<int64_t> ranks(model.layers * model.linears_per_block(), 0);
   for (const ConvertedLayer& each : layers) ranks[each.layer.index] = each.layer.rank;
   const bool equal =
-      std::all_of(ranks.begin(), ranks.end(), [&](int64_t rank) { return rank == ranks.front(); });
+      std::ranges::all_of(ranks, [&](int64_t rank) { return rank == ranks.front(); });
   if (equal) return ranks.front();
   return ranks;
 }
 
 /// Throws ConfigError if every layer is full.
 void check_smaller(const std::vector<ConvertedLayer>& layers, const LowRankRule& rule) {
-  if (!std::all_of(layers.begin(), layers.end(), [](const auto& each) { return each.is_full(); }))
-    return;
+  if (!std::ranges::all_of(layers, [](const auto& each) { return each.is_full(); })) return;
   // The largest rank r with r (in + out) < in · out.
   const auto largest = [](const attention::LinearLayer& layer) {
     return (layer.in * layer.out - 1) / (layer.in + layer.out);
   };
-  const ConvertedLayer& most = *std::max_element(
-      layers.begin(), layers.end(),
-      [&](const auto& a, const auto& b) { return largest(a.layer) < largest(b.layer); });
+  const ConvertedLayer& most = *std::ranges::max_element(
+      layers, [&](const auto& a, const auto& b) { return largest(a.layer) < largest(b.layer); });
   throw ConfigError(concat_message(
       "--low-rank ", to_string(rule.rank ? OptionValue(rule.rank) : OptionValue(rule.energy)),
       ": no layer becomes smaller; ",

@@ -115,7 +115,7 @@ std::string alternatives(const std::vector<std::string>& words) {
   }
   std::string out;
   if (numbers.size() == words.size()) {
-    std::sort(numbers.begin(), numbers.end());
+    std::ranges::sort(numbers);
     for (size_t begin = 0, end = 0; begin < numbers.size(); begin = end) {
       for (end = begin + 1; end < numbers.size() && numbers[end] == numbers[end - 1] + 1;) ++end;
       out += concat_message(begin > 0 ? "," : "", numbers[begin]);
@@ -147,8 +147,8 @@ std::vector<std::string> shortened(const std::vector<std::string>& names) {
       text = fmt::format("{}", fmt::join(parts, ","));
       text = parts.size() == 1 ? "." + text : ".{" + text + "}";
     }
-    const auto same = std::find_if(groups.begin(), groups.end(),
-                                   [&](const auto& group) { return group.first == text; });
+    const auto same =
+        std::ranges::find_if(groups, [&](const auto& group) { return group.first == text; });
     if (same == groups.end())
       groups.push_back({text, {first}});
     else
@@ -215,8 +215,8 @@ void check_finite(const Checkpoint& checkpoint, const std::string& file) {
   for (const auto& [name, tensor] : checkpoint.weights()) {
     if (!is_float(tensor.dtype())) continue;
     const std::vector<double> values = tensor.to_vector<double>();
-    const auto bad = std::count_if(values.begin(), values.end(),
-                                   [](double value) { return !std::isfinite(value); });
+    const auto bad =
+        std::ranges::count_if(values, [](double value) { return !std::isfinite(value); });
     check<DivergedError>(bad == 0, file, ": ", bad, " of ", values.size(), " values of ", name,
                          " are not finite; expected a model that can be evaluated");
   }

@@ -40,7 +40,7 @@ std::vector<fs::path> checkpoints_in(const fs::path& checkpoints) {
     if (const fs::path& file = entry.path();
         file.extension() == ".h5" && !file.filename().string().starts_with('.'))
       out.push_back(file);
-  std::sort(out.begin(), out.end());  // the order of a directory is arbitrary
+  std::ranges::sort(out);  // the order of a directory is arbitrary
   return out;
 }
 
@@ -63,7 +63,7 @@ std::vector<std::string> checkpoints_below(const std::string& all) {
   }
   check<ConfigError>(!out.empty(), "--all ", directory.string(),
                      ": no folder named checkpoints with files *.h5 in it or below it");
-  std::sort(out.begin(), out.end());
+  std::ranges::sort(out);
   return out;
 }
 
@@ -96,7 +96,7 @@ void SavedModel::check_paths(std::initializer_list<std::string_view> options,
     const std::string key(option.substr(section.size() + 1));
     const Options::Given* const given = config.section(section).find(key);
     if (!given || given->value == OptionValue(std::string())) continue;
-    if (assignments && std::any_of(assignments->begin(), assignments->end(), [&](const auto& text) {
+    if (assignments && std::ranges::any_of(*assignments, [&](const auto& text) {
           return text.starts_with(concat_message(option, '='));
         }))
       continue;

@@ -60,8 +60,7 @@ Opened open(train::Sweep sweep, const fs::path& directory) {
   for (const std::string& line : manifest.damage)
     print_stderr("longhand: warning: {}\n", one_line(line));
   if (manifest.cells.empty() && manifest.damage.empty() && fs::exists(directory / "results.json") &&
-      std::any_of(out.states.begin(), out.states.end(),
-                  [](const auto& each) { return each.second.is_trained(); }))
+      std::ranges::any_of(out.states, [](const auto& each) { return each.second.is_trained(); }))
     print_stderr(
         "longhand: warning: {}: missing or empty; damage of cells is not noticed until longhand "
         "ablate records them again\n",
@@ -148,8 +147,7 @@ std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
 train::Table variants_to_read(const train::Results& results, const train::Grid& grid) {
   const train::Table table = with_intervals(results.table("variants"));
   return without_empty_columns(without_columns(table, [&](size_t i) {
-    return std::find(grid.keys.begin(), grid.keys.end(), table.columns[i].heading) !=
-           grid.keys.end();
+    return std::ranges::find(grid.keys, table.columns[i].heading) != grid.keys.end();
   }));
 }
 

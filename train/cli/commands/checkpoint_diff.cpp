@@ -28,8 +28,7 @@ train::Table table_of(const train::ComparedState& part, const Arguments& a) {
     const bool huge = !each->same_shape() || !each->same_dtype() || !std::isfinite(each->largest);
     return huge ? std::numeric_limits<double>::infinity() : each->largest;
   };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](const auto* x, const auto* y) { return key(x) > key(y); });
+  std::ranges::stable_sort(order, [&](const auto* x, const auto* y) { return key(x) > key(y); });
   for (const auto* each : order) {
     const bool same = each->same_shape();
     const auto if_same = [&](auto value) { return same ? train::Cell{value} : train::Cell{}; };

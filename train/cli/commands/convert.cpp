@@ -93,8 +93,7 @@ int answer(const Arguments& a, const train::SavedModel& run, const train::Conver
       .add("parameters_after", conversion.parameters_after)
       .text("checkpoint     {checkpoint} (step {step})\n\n")
       .table(table_of(conversion));
-  if (std::any_of(conversion.layers.begin(), conversion.layers.end(),
-                  [](const auto& each) { return each.is_full(); }))
+  if (std::ranges::any_of(conversion.layers, [](const auto& each) { return each.is_full(); }))
     out.text("full: factors of this rank would hold at least as many parameters as the weight\n");
   out.print("\nparameters     {} -> {} ({:.0f} %)\n", with_commas(conversion.parameters_before),
             with_commas(conversion.parameters_after),

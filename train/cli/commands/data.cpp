@@ -57,7 +57,7 @@ train::Config config_of_run(const Arguments& arguments) {
 Made make(const Arguments& arguments, const data::Splits& used = {}) {
   train::Config config;
   const std::vector<std::string> tasks = data::task_names();
-  const bool is_task = std::find(tasks.begin(), tasks.end(), arguments.task) != tasks.end();
+  const bool is_task = std::ranges::find(tasks, arguments.task) != tasks.end();
   if (!is_task && fs::exists(arguments.task))
     config = config_of_run(arguments);
   else

@@ -77,7 +77,7 @@ int plan(const Arguments& a) {
                                 .recompute = request.memory.train.trainer.step.recompute};
     options.on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); };
     request.compute = train::measure_compute(
-        train::model_config(config, model, *std::max_element(lengths.begin(), lengths.end())),
+        train::model_config(config, model, *std::ranges::max_element(lengths)),
         request.memory.micro_batch_size(), options);
   }
   const train::Results results = [&] {

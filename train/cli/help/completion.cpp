@@ -27,8 +27,7 @@ const std::map<std::string, const char*> scripts = {{"bash", bash}, {"zsh", zsh}
 /// Whether a file is a script of this or another version, and nothing else.
 bool is_script(const std::filesystem::path& file) {
   const std::string text = data::read_text_file(file), mark = "written by: longhand completion";
-  return text.find(mark) == text.rfind(mark) &&
-         std::any_of(scripts.begin(), scripts.end(), [&](const auto& each) {
+  return text.find(mark) == text.rfind(mark) && std::ranges::any_of(scripts, [&](const auto& each) {
            const std::string_view script = each.second;
            const size_t last = script.rfind('\n', script.size() - 2) + 1;
            return text.starts_with(script.substr(0, script.find('\n') + 1)) &&

@@ -23,7 +23,7 @@ Candidates assignments(const std::string& word, const std::string& prefix) {
   const size_t equals = word.find('=');
   const auto add = [&](const std::string& text, const std::string& meaning) {
     const bool is_new =
-        std::none_of(out.begin(), out.end(), [&](const auto& each) { return each.first == text; });
+        std::ranges::none_of(out, [&](const auto& each) { return each.first == text; });
     if (text.starts_with(prefix) && is_new) out.emplace_back(text, meaning);
   };
   for (const train::DeclaredOption& option : train::declared_options()) {

@@ -45,8 +45,7 @@ std::string program_footer() {
 
 const ArgumentPage* CommandPage::flag(std::string_view flag_name) const {
   for (const ArgumentPage& each : arguments)
-    if (!each.positional &&
-        std::find(each.names.begin(), each.names.end(), flag_name) != each.names.end())
+    if (!each.positional && std::ranges::find(each.names, flag_name) != each.names.end())
       return &each;
   return nullptr;
 }

@@ -53,7 +53,7 @@ std::string unknown_command(const CommandPage& program, const CommandPage& at,
 /// "--learning-rate" for "optimizer.learning_rate".
 std::string as_flag(const std::string& option) {
   std::string flag = "--" + option.substr(option.find('.') + 1);
-  std::replace(flag.begin(), flag.end(), '_', '-');
+  std::ranges::replace(flag, '_', '-');
   return flag;
 }
 
@@ -62,7 +62,7 @@ std::string unknown_flag(const CommandPage& program, const CommandPage& at, cons
   const size_t equals = word.find('=');
   const std::string name = word.substr(0, equals);
   std::string flag = name.starts_with("--") ? name : "-" + name;
-  std::replace(flag.begin(), flag.end(), '_', '-');
+  std::ranges::replace(flag, '_', '-');
 
   // Options that --set of this command may set.
   std::vector<std::string> options;
@@ -75,7 +75,7 @@ std::string unknown_flag(const CommandPage& program, const CommandPage& at, cons
     std::vector<std::string> out;
     for (const std::string& option : options) {
       std::string whole = "--" + option;  // as in --optimizer.lr=1e-3
-      std::replace(whole.begin(), whole.end(), '_', '-');
+      std::ranges::replace(whole, '_', '-');
       if (as_flag(option) != wanted && whole != wanted) continue;
       const bool has_value = equals != std::string::npos || (!next.empty() && !is_flag(next));
       const std::string value = equals != std::string::npos ? word.substr(equals + 1)

@@ -57,8 +57,7 @@ int finish(const Common& arguments, train::Results results, const Shown& shown) 
     return success;
   }
   for (const train::Table& table : results.tables) {
-    if (std::find(shown.hidden.begin(), shown.hidden.end(), table.name) != shown.hidden.end())
-      continue;
+    if (std::ranges::find(shown.hidden, table.name) != shown.hidden.end()) continue;
     print_stdout("{}\n", wrapped_lines(table.title, 100));
     if (!table.note.empty() && !arguments.quiet)
       print_stdout("{}\n", wrapped_lines(table.note, 100));

@@ -205,8 +205,8 @@ class Comparison {
              });
     });
     // What the data requires of the model follows from the data.
-    if (std::any_of(differing_.begin(), differing_.end(),
-                    [](const std::string& key) { return key.starts_with("data."); }))
+    if (std::ranges::any_of(differing_,
+                            [](const std::string& key) { return key.starts_with("data."); }))
       std::erase_if(differing_, [](const std::string& key) {
         return key == "model.max_length" || key == "model.vocabulary" || key == "model.classes" ||
                key == "model.per_token" || key == "model.targets";
@@ -220,8 +220,8 @@ class Comparison {
                     .first->second != run.option(key))
           searched_.insert(key);
     // The variant's name first.
-    std::stable_partition(differing_.begin(), differing_.end(),
-                          [](const std::string& key) { return key == "attention.type"; });
+    std::ranges::stable_partition(differing_,
+                                  [](const std::string& key) { return key == "attention.type"; });
     if (!sweeps_.empty()) differing_.push_back("sweep");
   }
 
@@ -313,7 +313,7 @@ class Comparison {
       if (!group.scores.empty())
         group.score = mean_of(group.scores, metric_of(group).is_accuracy(), group.examples);
     }
-    std::stable_sort(groups_.begin(), groups_.end(), [&](const Group& a, const Group& b) {
+    std::ranges::stable_sort(groups_, [&](const Group& a, const Group& b) {
       if (a.task != b.task) return a.task < b.task;
       if (std::isnan(a.score.mean) || std::isnan(b.score.mean)) return !std::isnan(a.score.mean);
       return metric_of(a).better(a.score.mean, b.score.mean);

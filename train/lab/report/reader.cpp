@@ -60,7 +60,7 @@ std::vector<fs::path> folders_in(const fs::path& path) {
   for (const auto& entry : fs::directory_iterator(path))
     if (entry.is_directory() && !entry.path().filename().string().starts_with('.'))
       out.push_back(entry.path());
-  std::sort(out.begin(), out.end());
+  std::ranges::sort(out);
   return out;
 }
 
