@@ -9,7 +9,6 @@
 #include "longhand/attention/analysis/weights.h"
 #include "longhand/train/analyse/analyse.h"
 #include "longhand/train/analyse/source.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train::analyse {
 namespace {

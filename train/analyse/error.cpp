@@ -10,7 +10,6 @@
 #include "longhand/attention/analysis/error.h"
 #include "longhand/attention/registry.h"
 #include "longhand/train/analyse/analyse.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train::analyse {
 namespace {

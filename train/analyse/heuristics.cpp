@@ -8,7 +8,6 @@
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/data/heuristics.h"
 #include "longhand/train/analyse/analyse.h"
-#include "longhand/train/results/rows.h"
 #include "longhand/train/step/metrics.h"
 
 namespace longhand::train::analyse {

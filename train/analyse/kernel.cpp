@@ -6,7 +6,6 @@
 #include <tuple>
 
 #include "longhand/train/analyse/analyse.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train::analyse {
 namespace {

@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "longhand/train/analyse/analyse.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train::analyse {
 

@@ -3,7 +3,6 @@
 
 #include "longhand/attention/analysis/spectrum.h"
 #include "longhand/train/analyse/analyse.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train::analyse {
 

@@ -11,7 +11,6 @@
 
 #include "longhand/core/parallel.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {

@@ -13,7 +13,6 @@
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/statistics.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {

@@ -11,7 +11,6 @@
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/evaluate/scores.h"
-#include "longhand/train/results/rows.h"
 #include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::train {

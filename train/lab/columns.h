@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "longhand/train/lab/sweep.h"
-#include "longhand/train/results/rows.h"
 #include "longhand/train/results/table.h"
 
 namespace longhand::train {

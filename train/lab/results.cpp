@@ -23,7 +23,6 @@
 #include "longhand/train/lab/headline.h"
 #include "longhand/train/lab/search.h"
 #include "longhand/train/lab/seeds.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {

@@ -14,7 +14,6 @@
 #include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
 #include "longhand/train/results/codec.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
@@ -85,6 +86,27 @@ std::string without_interval(const std::vector<double>& accuracies);
 void add_estimate(std::vector<Column>& columns, const std::string& name,
                   const std::string& heading);
 void add_estimate(std::vector<Cell>& row, const Estimate& estimate);
+
+/// A column and its cell in a row, or several, such as the three columns of an estimate. Rows
+/// describe columns and cells together: the first row of a table gives it its columns.
+struct RowField {
+  RowField() = default;  // none
+  RowField(std::vector<Column> several, std::vector<Cell> their_cells);
+  RowField(std::string name, Cell cell, std::string heading = "", int digits = 4);
+  RowField(const std::string& name, const Estimate& estimate, const std::string& heading);
+
+  std::vector<Column> columns{};
+  std::vector<Cell> cells{};
+};
+
+/// Adds a row.
+void add_row(Table& table, std::initializer_list<RowField> fields);
+/// The same behind cells of the columns that the table has before its first row.
+void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowField> fields);
+
+/// A chart of y against x with the interval y_low to y_high, if the table has these columns.
+void add_chart(Table& table, std::string title, const std::string& x, const std::string& y,
+               std::vector<std::string> series, bool log_x = false, bool log_y = false);
 
 /// A table for readers, without charts: an estimate is one column, "0.50 ±0.10", or "0.990 (0.900 to 1.000)"
 /// where its interval is not symmetric, with the digits that two of half the interval justify. Its ends are

@@ -21,7 +21,6 @@
 #include "longhand/train/cli/output/progress.h"
 #include "longhand/train/cli/output/results.h"
 #include "longhand/train/cost/bench_grid.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::cli {
 

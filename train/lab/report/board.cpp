@@ -18,7 +18,6 @@
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/headline.h"
 #include "longhand/train/lab/seeds.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {

@@ -11,7 +11,6 @@
 #include "longhand/core/error.h"
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/headline.h"
-#include "longhand/train/results/rows.h"
 
 namespace longhand::train {
 namespace {
