@@ -7,7 +7,6 @@
 #include <limits>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <type_traits>
 
 #include "longhand/core/kernels/elementwise.h"

@@ -7,14 +7,10 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <functional>
-#include <memory>
 #include <new>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
 #include "longhand/core/gemm.h"
 

@@ -18,7 +18,6 @@
 #include <utility>
 
 #include "longhand/core/error.h"
-#include "longhand/data/file.h"
 #include "longhand/data/file_guard.h"
 
 namespace longhand::data {

@@ -1,7 +1,6 @@
 #include "longhand/data/lines.h"
 
 #include <cerrno>
-#include <cstring>
 #include <ios>
 #include <system_error>
 

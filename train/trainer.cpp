@@ -6,7 +6,6 @@
 #include <cmath>
 #include <numbers>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "longhand/core/measure/clock.h"

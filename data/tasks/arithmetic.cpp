@@ -2,7 +2,6 @@
 // al. 2024, arXiv 2405.04517, and Grazzi et al. 2024, arXiv 2411.12537). Without brackets a finite state suffices,
 // with them a stack is needed.
 #include <algorithm>
-#include <vector>
 
 #include "longhand/data/registry.h"
 #include "longhand/data/tasks/generated.h"

@@ -2,7 +2,6 @@
 // where one ends (MAD, see mad.h). In validation and test, keys have the greatest length.
 #include <algorithm>
 #include <map>
-#include <numeric>
 #include <utility>
 #include <vector>
 

@@ -1,10 +1,6 @@
 #include "longhand/data/tasks/generated.h"
 
-#include <algorithm>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -58,7 +57,7 @@ struct AttentionOptions {
   std::vector<std::string> attention{};        // of a random input: variants with options
   attention::analysis::RandomInputs inputs{};  // its norm, width and correlation
   bool causal = false;
-  bool state = false;  // what the state holds of each token after the last one, by channel; of variants
+  bool state = false;  // what the state after the last token holds of each, by channel; of variants
   uint64_t seed = 0;
 };
 struct AttentionMaps {

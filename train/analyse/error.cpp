@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <sstream>
 #include <tuple>
 
 #include "longhand/attention/analysis/error.h"

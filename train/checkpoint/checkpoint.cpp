@@ -2,7 +2,6 @@
 
 #include <array>
 #include <bit>
-#include <span>
 #include <sstream>
 
 #include "longhand/core/gemm.h"

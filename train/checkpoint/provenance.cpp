@@ -2,7 +2,6 @@
 
 #include <gnu/libc-version.h>
 
-#include <algorithm>
 #include <fstream>
 #include <thread>
 

@@ -3,17 +3,14 @@
 #include <fmt/format.h>
 
 #include <csignal>
-#include <filesystem>
 
 #include "longhand/core/error.h"
-#include "longhand/data/file.h"
 #include "longhand/data/file_guard.h"
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output/output.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/ranks.h"
-#include "longhand/train/run/child.h"
 
 namespace longhand::cli {
 

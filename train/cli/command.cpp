@@ -6,13 +6,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <map>
-#include <memory>
 #include <set>
 #include <span>
-#include <string_view>
 #include <thread>
 #include <type_traits>
-#include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"

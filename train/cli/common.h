@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "longhand/train/cli/command.h"
 #include "longhand/train/config/config.h"

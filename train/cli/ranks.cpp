@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <vector>
 
 #include "longhand/core/communicator.h"
 #include "longhand/core/error.h"

@@ -1,7 +1,6 @@
 // Ranks: the program as one of several processes.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 

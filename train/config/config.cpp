@@ -1,7 +1,6 @@
 #include "longhand/train/config/config.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <system_error>
 #include <utility>
 

@@ -8,7 +8,6 @@
 #include <span>
 #include <stdexcept>
 #include <string_view>
-#include <utility>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/core/dry_run.h"

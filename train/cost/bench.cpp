@@ -7,7 +7,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/attention/registry.h"

@@ -16,7 +16,6 @@
 #include "longhand/train/evaluate/scores.h"
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/grid.h"
-#include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {
 namespace {

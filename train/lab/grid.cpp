@@ -9,7 +9,6 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <string>
 #include <string_view>
 #include <tuple>
 #include <utility>

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "longhand/train/lab/cell.h"
 #include "longhand/train/lab/grid.h"

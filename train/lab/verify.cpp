@@ -9,7 +9,6 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
-#include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"

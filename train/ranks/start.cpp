@@ -1,6 +1,5 @@
 #include "longhand/train/ranks/start.h"
 
-#include <cstring>
 #include <utility>
 #include <vector>
 

@@ -17,7 +17,6 @@
 #include <fstream>
 #include <sstream>
 #include <thread>
-#include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"

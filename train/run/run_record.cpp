@@ -10,7 +10,6 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <utility>
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstdio>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "longhand/data/file.h"

@@ -1,7 +1,5 @@
 #include "longhand/train/step/optimizer.h"
 
-#include <utility>
-
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/view.h"

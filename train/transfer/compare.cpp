@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <vector>
 
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/transfer/saved_model.h"

@@ -10,7 +10,6 @@
 #include <set>
 #include <utility>
 
-#include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
 
 namespace longhand::train {

@@ -1,6 +1,5 @@
 // longhand bench decode: the cost of decoding one token as a function of the number of tokens so far, compared with
 // a cache of keys and values.
-#include <functional>
 #include <map>
 
 #include "longhand/attention/registry.h"

@@ -1,6 +1,5 @@
 // longhand generate: continues a text with a byte-level language model.
 #include <unistd.h>
-#include <cstdlib>
 
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/commands/commands.h"

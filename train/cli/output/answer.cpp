@@ -1,7 +1,5 @@
 #include "longhand/train/cli/output/answer.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "longhand/train/cli/common.h"

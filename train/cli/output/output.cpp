@@ -5,9 +5,7 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
-#include "longhand/core/error.h"
 #include "longhand/data/file.h"
 
 namespace longhand::cli {

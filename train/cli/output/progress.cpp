@@ -9,7 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "longhand/core/measure/clock.h"
 #include "longhand/train/cli/output/output.h"
 
 namespace longhand::cli {

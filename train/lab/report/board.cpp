@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -17,7 +16,6 @@
 #include "longhand/core/statistics.h"
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/headline.h"
-#include "longhand/train/lab/seeds.h"
 
 namespace longhand::train {
 namespace {

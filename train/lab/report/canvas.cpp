@@ -7,7 +7,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <span>
 #include <utility>
 
 #include "longhand/core/error.h"
