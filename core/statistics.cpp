@@ -70,12 +70,6 @@ double standard_error(std::span<const double> values, double mean) {
 
 }  // namespace
 
-double student_cdf(double t, double degrees) {
-  check(degrees > 0, "student_cdf: expected degrees of freedom above 0, got ", degrees);
-  if (std::isnan(t)) return nan;
-  return t >= 0 ? 1 - upper_tail(t, degrees) : upper_tail(-t, degrees);
-}
-
 double student_quantile(double p, double degrees) {
   check(p > 0 && p < 1 && degrees > 0, "student_quantile: expected 0 < p < 1 and degrees > 0, got ",
         p, " and ", degrees);

@@ -92,10 +92,6 @@ PairedTest paired_test_of_seeds(std::span<const double> a, std::span<const doubl
 /// as no test.
 std::vector<double> holm(const std::vector<double>& p);
 
-/// P(T <= t) of Student's distribution with the given degrees of freedom. Throws Error unless these
-/// are above 0.
-double student_cdf(double t, double degrees);
-
 /// The p-quantile of Student's distribution with the given degrees of freedom, 0 < p < 1. Throws
 /// Error for other arguments.
 double student_quantile(double p, double degrees);

@@ -2,7 +2,6 @@
 
 #include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
-#include "longhand/core/measure/memory_peak.h"
 
 #include <malloc.h>
 #include <sys/mman.h>

@@ -45,6 +45,8 @@ struct MemoryStats {
   size_t reserved;  // pages obtained from the system and not returned
 };
 MemoryStats memory_stats();
+/// Sets MemoryStats::peak to what is in use now, to measure the peak of what follows.
+void reset_memory_peak();
 
 /// Returns every page without memory in use to the system.
 void release_free_memory();

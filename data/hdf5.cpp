@@ -848,11 +848,6 @@ bool Hdf5Reader::has(const std::string& path) const {
   return state_->find(path) >= 0;
 }
 
-bool Hdf5Reader::is_group(const std::string& path) const {
-  const Session session;
-  return H5Iget_type(state_->get(path)) == H5I_GROUP;
-}
-
 std::vector<std::string> Hdf5Reader::children(const std::string& path) const {
   const Session session;
   return state_->children(state_->get(path), path);

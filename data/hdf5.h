@@ -97,7 +97,6 @@ class Hdf5Reader {
 
   /// Whether a group or dataset of this path exists.
   bool has(const std::string& path) const;
-  bool is_group(const std::string& path) const;
   /// Names in a group, in alphabetical order.
   std::vector<std::string> children(const std::string& path) const;
   /// Paths, relative to a group, of all datasets below it, in alphabetical order of their parts.

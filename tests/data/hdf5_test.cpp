@@ -290,8 +290,7 @@ TEST_CASE("groups list what is in them") {
   CHECK(file.datasets("b") == std::vector<std::string>{"x/z", "x.w", "y"});
   CHECK(file.datasets("/") == std::vector<std::string>{"a", "b/x/z", "b/x.w", "b/y"});
   CHECK(file.has("c/empty"));
-  CHECK(file.is_group("c/empty"));
-  CHECK(!file.is_group("a"));
+  CHECK(file.children("c/empty").empty());
   CHECK(!file.has("b/none"));
   CHECK(!file.has("a/below/a/dataset"));
   CHECK_THROWS_AS(file.children("a"), DataError);

@@ -12,7 +12,6 @@
 #include "longhand/attention/model/transformer.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
-#include "longhand/core/measure/memory_peak.h"
 #include "longhand/core/storage.h"
 #include "longhand/train/step/cross_entropy.h"
 #include "longhand/train/step/ema.h"

@@ -1,7 +1,6 @@
 // Decoding token by token gives the rows of the whole sequence.
 #include "longhand/attention/decoding/kv_cache.h"
 
-#include "longhand/core/measure/memory_peak.h"
 #include "longhand/core/storage.h"
 #include "tests/attention/attention_check.h"
 

@@ -2,7 +2,6 @@
 
 #include "longhand/data/dataset.h"
 #include "longhand/data/listops.h"
-#include "longhand/data/subset.h"
 #include "longhand/data/tasks/stored.h"
 #include "longhand/data/trailer.h"
 #include "longhand/train/cli/commands/commands.h"
@@ -26,6 +25,22 @@ void fields(train::Is<TaskInfo> auto& t, auto& f) {
 
 namespace longhand::cli {
 namespace {
+
+/// The first examples of a dataset.
+class First final : public data::Dataset {
+ public:
+  First(std::unique_ptr<Dataset> all, int64_t count)
+      : all_(std::move(all)), size_(std::min(count, all_->size())) {}
+  int64_t size() const override { return size_; }
+  int64_t length(int64_t index) const override { return all_->length(index); }
+  data::Batch collate(std::span<const int64_t> indices) const override {
+    return all_->collate(indices);
+  }
+
+ private:
+  std::unique_ptr<Dataset> all_;
+  int64_t size_;
+};
 
 struct Arguments : Common {
   std::string task;  // or a run
@@ -74,7 +89,7 @@ Made make(const Arguments& arguments, const data::Splits& used = {}) {
   Made made{train::read_task(config, used), static_cast<uint64_t>(seed)};
   if (arguments.count > 0)
     for (auto* split : {&made.task.train, &made.task.validation, &made.task.test})
-      if (*split) *split = data::first_examples(std::move(*split), arguments.count);
+      if (*split) *split = std::make_unique<First>(std::move(*split), arguments.count);
   return made;
 }
 

@@ -11,7 +11,6 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/utf8.h"
-#include "longhand/train/lab/report/encoding.h"
 
 namespace longhand::train {
 namespace {
@@ -365,6 +364,31 @@ std::string escape_markup(std::string_view text) {
     const auto* const found =
         std::ranges::find(entities, c, &std::pair<char, std::string_view>::first);
     out += found == std::end(entities) ? std::string_view(&c, 1) : found->second;
+  }
+  return out;
+}
+
+std::string compressed(std::string_view bytes) {
+  uLongf size = compressBound(static_cast<uLong>(bytes.size()));
+  std::string out(size, '\0');
+  check<Error>(compress2(reinterpret_cast<Bytef*>(out.data()), &size,
+                         reinterpret_cast<const Bytef*>(bytes.data()),
+                         static_cast<uLong>(bytes.size()), 9) == Z_OK,
+               "zlib could not compress ", bytes.size(), " bytes: out of memory");
+  out.resize(size);
+  return out;
+}
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view digits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    for (size_t k = 0; k < 3; ++k)
+      group = group << 8 | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; ++k)
+      out += i + k <= bytes.size() ? digits[group >> (18 - 6 * k) & 63] : '=';
   }
   return out;
 }

@@ -75,5 +75,9 @@ std::unique_ptr<Canvas> pdf_canvas(const FigureFormat& format);
 
 /// Text in which no character has a meaning in HTML or SVG.
 std::string escape_markup(std::string_view text);
+/// Bytes as zlib compresses them (RFC 1950). Throws Error if memory is short.
+std::string compressed(std::string_view bytes);
+/// RFC 4648, with padding.
+std::string base64(std::string_view bytes);
 
 }  // namespace longhand::train

@@ -19,7 +19,6 @@
 #include "longhand/train/lab/report/assets.h"
 #include "longhand/train/lab/report/board.h"
 #include "longhand/train/lab/report/charts.h"
-#include "longhand/train/lab/report/encoding.h"
 #include "longhand/train/results/codec.h"
 
 namespace longhand::train {
