@@ -82,9 +82,8 @@ Results heuristics(const HeuristicsOptions& a, const data::Task& task, Experimen
         groups.rows.push_back({by, group, name, of.targets});
         add_estimate(groups.rows.back(), of.value());
       }
-  add_chart(table, "Accuracy", "predictor", "accuracy", {});
-  add_chart(groups, "Accuracy by group", "group", "accuracy", {"predictor", "by"});
-  table.charts[0].bars = groups.charts[0].bars = true;
+  add_bars(table, "Accuracy", "predictor", "accuracy");
+  add_bars(groups, "Accuracy by group", "group", "accuracy", {"predictor", "by"});
   const size_t count = all.size() - (model ? 1 : 0);
   const auto best = std::max_element(all.begin(), all.begin() + static_cast<int64_t>(count),
                                      [](const auto& x, const auto& y) {

@@ -71,20 +71,14 @@ std::set<double> numbers_in(const Table& table, const std::string& column) {
 
 }  // namespace
 
-void add_chart_against(const std::string& x, const std::vector<std::string>& series,
-                       const Charted& charted, Table& table) {
+void add_chart_against(Table& table, const std::string& title, const std::string& x,
+                       const std::string& y, std::vector<std::string> series) {
   constexpr double decade = 8;  // ratio from which a logarithmic axis is easier to read
   const std::set<double> numbers = numbers_in(table, x);
   if (numbers.size() < 2) return;
   const double low = *numbers.begin(), high = *numbers.rbegin();
-  table.charts.push_back(
-      {.title = charted.title + " against " + table.columns[table.column(x)].shown(),
-       .x = x,
-       .y = charted.y,
-       .series = series,
-       .low = charted.low,
-       .high = charted.high,
-       .log_x = low > 0 && high / low >= decade});
+  add_chart(table, title + " against " + table.columns[table.column(x)].shown(), x, y,
+            std::move(series), low > 0 && high / low >= decade);
 }
 
 std::vector<std::string> columns_beside(const std::string& key,
@@ -95,10 +89,10 @@ std::vector<std::string> columns_beside(const std::string& key,
   return out;
 }
 
-void add_charts_against_keys(const std::vector<std::string>& keys, const Charted& charted,
-                             Table& table) {
+void add_charts_against_keys(Table& table, const std::string& title,
+                             const std::vector<std::string>& keys, const std::string& y) {
   for (const std::string& key : keys)
-    add_chart_against(column_name(key), columns_beside(key, keys), charted, table);
+    add_chart_against(table, title, column_name(key), y, columns_beside(key, keys));
 }
 
 }  // namespace longhand::train

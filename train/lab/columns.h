@@ -32,20 +32,16 @@ Cell option_cell(const OptionValue& value, const std::string& text);
 /// value are not available.
 RowField key_fields(const std::vector<std::string>& keys, const Settings& values);
 
-/// What charts of such a table show: a column and its interval.
-struct Charted {
-  std::string title;  // "Test accuracy"
-  std::string y, low, high;
-};
-/// A chart against the column x, with a logarithmic axis where that is easier to read, if x holds at
-/// least two different numbers and nothing else.
-void add_chart_against(const std::string& x, const std::vector<std::string>& series,
-                       const Charted& charted, Table& table);
+/// A chart of y against the column x, "TITLE against X", with a logarithmic axis where that is
+/// easier to read, if x holds at least two different numbers and nothing else.
+void add_chart_against(Table& table, const std::string& title, const std::string& x,
+                       const std::string& y, std::vector<std::string> series);
+
 /// The columns of all keys but one: the curves of a chart against that one.
 std::vector<std::string> columns_beside(const std::string& key,
                                         const std::vector<std::string>& keys);
 /// One for each key with numbers, with a curve for each value of the other keys.
-void add_charts_against_keys(const std::vector<std::string>& keys, const Charted& charted,
-                             Table& table);
+void add_charts_against_keys(Table& table, const std::string& title,
+                             const std::vector<std::string>& keys, const std::string& y);
 
 }  // namespace longhand::train

@@ -299,14 +299,8 @@ class DropIn {
       table.note +=
           " initialised: tensors of the variant that the run does not have, with values "
           "as before training.";
-    table.charts.push_back({.title = "Accuracy by variant",
-                            .x = "variant",
-                            .y = "accuracy",
-                            .low = "accuracy_low",
-                            .high = "accuracy_high",
-                            .bars = true});
-    add_charts_against_keys(grid_.keys, {"Accuracy", "accuracy", "accuracy_low", "accuracy_high"},
-                            table);
+    add_bars(table, "Accuracy by variant", "variant", "accuracy");
+    add_charts_against_keys(table, "Accuracy", grid_.keys, "accuracy");
     return table;
   }
 
@@ -341,13 +335,7 @@ class DropIn {
                         {"accuracy_difference", trained.accuracy, "accuracy - as trained"}});
       }
     if (!table.rows.empty())
-      table.charts.push_back({.title = "Accuracy by segment",
-                              .x = "segment",
-                              .y = "accuracy",
-                              .series = {"variant"},
-                              .low = "accuracy_low",
-                              .high = "accuracy_high",
-                              .bars = true});
+      add_bars(table, "Accuracy by segment", "segment", "accuracy", {"variant"});
     return table;
   }
 

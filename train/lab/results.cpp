@@ -215,17 +215,11 @@ Headline headline_of(const Sweep& sweep, const CellStates& states, const std::ve
 }
 
 void add_charts(const Sweep& sweep, const Grid& grid, const std::string& scored, Table& table) {
-  const Charted charted{(scored == "test" ? "Test " : "Validation ") + sweep.metric, sweep.metric,
-                        "low", "high"};
-  table.charts.push_back({.title = charted.title + " by variant",
-                          .x = "variant",
-                          .y = charted.y,
-                          .low = charted.low,
-                          .high = charted.high,
-                          .bars = true});
-  add_charts_against_keys(grid.keys, charted, table);
+  const std::string title = (scored == "test" ? "Test " : "Validation ") + sweep.metric;
+  add_bars(table, title + " by variant", "variant", sweep.metric);
+  add_charts_against_keys(table, title, grid.keys, sweep.metric);
   for (const char* const budget : {"ms_per_step", "state_bytes"})
-    add_chart_against(budget, {"variant"}, charted, table);
+    add_chart_against(table, title, budget, sweep.metric, {"variant"});
 }
 
 /// The width of the window of a search.
@@ -353,7 +347,7 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
     }
   std::vector<std::string> series = columns_beside("", grid.keys);
   if (series.empty()) series = {"variant"};
-  add_chart_against("trial", series, {"Validation " + sweep.metric, "validation", "", ""}, table);
+  add_chart_against(table, "Validation " + sweep.metric, "trial", "validation", series);
   return table;
 }
 
@@ -457,7 +451,7 @@ std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const 
     }
   }
   if (table.rows.empty()) return std::nullopt;
-  add_chart_against("length", keys, {"Test " + sweep.metric, sweep.metric, "low", "high"}, table);
+  add_chart_against(table, "Test " + sweep.metric, "length", sweep.metric, keys);
   return table;
 }
 

@@ -272,19 +272,6 @@ void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowFie
   table.rows.push_back(std::move(first));
 }
 
-void add_chart(Table& table, std::string title, const std::string& x, const std::string& y,
-               std::vector<std::string> series, bool log_x, bool log_y) {
-  const bool has_interval = table.find(y + "_low").has_value();
-  table.charts.push_back({.title = std::move(title),
-                          .x = x,
-                          .y = y,
-                          .series = std::move(series),
-                          .low = has_interval ? y + "_low" : "",
-                          .high = has_interval ? y + "_high" : "",
-                          .log_x = log_x,
-                          .log_y = log_y});
-}
-
 namespace {
 
 /// A table, without charts, of these columns.
@@ -316,6 +303,28 @@ std::map<std::string, std::pair<size_t, size_t>> ends_of(const Table& table) {
 }
 
 }  // namespace
+
+void add_chart(Table& table, std::string title, const std::string& x, const std::string& y,
+               std::vector<std::string> series, bool log_x, bool log_y) {
+  Chart chart{.title = std::move(title),
+              .x = x,
+              .y = y,
+              .series = std::move(series),
+              .log_x = log_x,
+              .log_y = log_y};
+  const auto ends = ends_of(table);
+  if (const auto found = ends.find(y); found != ends.end()) {
+    chart.low = table.columns[found->second.first].name;
+    chart.high = table.columns[found->second.second].name;
+  }
+  table.charts.push_back(std::move(chart));
+}
+
+void add_bars(Table& table, std::string title, const std::string& x, const std::string& y,
+              std::vector<std::string> series) {
+  add_chart(table, std::move(title), x, y, std::move(series));
+  table.charts.back().bars = true;
+}
 
 Table without_columns(const Table& table, const std::function<bool(size_t)>& omit) {
   std::vector<size_t> kept;

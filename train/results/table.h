@@ -104,9 +104,13 @@ void add_row(Table& table, std::initializer_list<RowField> fields);
 /// The same behind cells of the columns that the table has before its first row.
 void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowField> fields);
 
-/// A chart of y against x with the interval y_low to y_high, if the table has these columns.
+/// A chart of y against x, with its interval if the table has the ends of one, as with_intervals()
+/// finds them.
 void add_chart(Table& table, std::string title, const std::string& x, const std::string& y,
                std::vector<std::string> series, bool log_x = false, bool log_y = false);
+/// The same as bars, one for each of the categories of x.
+void add_bars(Table& table, std::string title, const std::string& x, const std::string& y,
+              std::vector<std::string> series = {});
 
 /// A table for readers, without charts: an estimate is one column, "0.50 ±0.10", or "0.990 (0.900 to 1.000)"
 /// where its interval is not symmetric, with the digits that two of half the interval justify. Its ends are

@@ -20,25 +20,21 @@ train::Table rates(const train::Scaling& s, int ranks) {
       .title = "One rank and all ranks, in turns",
       .note =
           "Each rank has the same number of examples (weak scaling). The speed-up is the ratio of "
-          "tokens per second; at best it is the number of ranks.",
-      .columns = {{"ranks", ""},
-                  {"threads", "threads of each"},
-                  {"tokens_per_second", "tokens/s"},
-                  {"speed_up", "speed-up"},
-                  {"sent_bytes", "sent by a rank in a step (bytes)"},
-                  {"communication_s", "communication in a step (s)"},
-                  {"waited_s", "of this, waited (s)"},
-                  {"hidden", "hidden"}}};
-  add_estimate(out.columns, "step_s", "step (s)");
+          "tokens per second; at best it is the number of ranks."};
   const auto row = [&](int count, const std::vector<double>& seconds) {
     const bool all = count > 1;
     const auto only_all = [&](train::Cell cell) { return all ? cell : train::Cell(); };
     const Estimate step = estimate(seconds);
-    out.rows.push_back({int64_t{count}, int64_t{threads()},
-                        static_cast<double>(count * s.tokens) / step.mean,
-                        all ? s.speed_up(ranks) : 1.0, only_all(s.bytes), only_all(s.communication),
-                        only_all(s.waited), only_all(s.hidden())});
-    train::add_estimate(out.rows.back(), step);
+    add_row(out,
+            {{"ranks", int64_t{count}},
+             {"threads", int64_t{threads()}, "threads of each"},
+             {"tokens_per_second", static_cast<double>(count * s.tokens) / step.mean, "tokens/s"},
+             {"speed_up", all ? s.speed_up(ranks) : 1.0, "speed-up"},
+             {"sent_bytes", only_all(s.bytes), "sent by a rank in a step (bytes)"},
+             {"communication_s", only_all(s.communication), "communication in a step (s)"},
+             {"waited_s", only_all(s.waited), "of this, waited (s)"},
+             {"hidden", only_all(s.hidden()), "hidden"},
+             {"step_s", step, "step (s)"}});
   };
   row(1, s.one);
   row(ranks, s.all);

@@ -466,14 +466,14 @@ class Comparison {
       if (results.kind == "ablate")
         for (const Table& each : results.tables)
           for (const Chart& chart : each.charts) drawn.insert(chart.x);
-    const Charted charted{capital(common_.heading()), "score", "low", "high"};
+    const std::string title = capital(common_.heading());
     std::vector<std::string> keys = differing_;
     std::erase_if(keys, [&](const std::string& key) { return searched_.contains(key); });
     for (const std::string& key : keys)
       if (const std::string x = column_name(key); !drawn.contains(x))
-        add_chart_against(x, columns_beside(key, keys), charted, table);
+        add_chart_against(table, title, x, "score", columns_beside(key, keys));
     for (const char* const cost : {"state_bytes", "parameters", "seconds"})
-      if (!drawn.contains(cost)) add_chart_against(cost, {"variant"}, charted, table);
+      if (!drawn.contains(cost)) add_chart_against(table, title, cost, "score", {"variant"});
   }
 
   /// The scores of a run on a split.

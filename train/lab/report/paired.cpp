@@ -116,12 +116,7 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
          {"p", known(p[i]), "", 2}});
     if (p[i] < significance) ++((difference.mean > 0) == accuracy ? better : worse);
   }
-  table.charts.push_back({.title = "Difference of " + metric + " by variant",
-                          .x = "variant",
-                          .y = "difference",
-                          .low = "difference_low",
-                          .high = "difference_high",
-                          .bars = true});
+  add_bars(table, "Difference of " + metric + " by variant", "variant", "difference");
   return {.kind = "report",
           .title = sweep.name() + " against " + baseline.name(),
           .summary = fmt::format("Of {} variants that both have, {} are better than in {}, and {} "
