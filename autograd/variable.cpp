@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "longhand/autograd/fixed_weights.h"
 #include "longhand/autograd/observer.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/core/kernels/elementwise.h"
@@ -16,6 +17,7 @@ namespace longhand {
 namespace {
 
 thread_local bool recording = true;
+thread_local FixedWeights* fixed_weights = nullptr;
 std::atomic<uint64_t> node_count{0};
 
 // While a backward function runs on this thread: the number of nodes that existed before it.
@@ -54,6 +56,10 @@ Tensor own_copy(const Tensor& grad, const detail::Node& node) {
 }
 
 }  // namespace
+
+FixedWeights::Use::Use(FixedWeights& weights) : before_(std::exchange(fixed_weights, &weights)) {}
+FixedWeights::Use::~Use() { fixed_weights = before_; }
+FixedWeights* FixedWeights::in_use() { return fixed_weights; }
 
 bool grad_enabled() { return recording; }
 NoGrad::NoGrad() : before_(recording) { recording = false; }

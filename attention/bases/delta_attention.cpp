@@ -5,6 +5,7 @@
 
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
+#include "longhand/autograd/fixed_weights.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
@@ -18,6 +19,7 @@ class DeltaDecoder final : public Decoder {
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
+    const FixedWeights::Use use(weights_);
     const Inputs in = sequences_of(token, batch_, heads_);
     const DeltaInputs of = of_.operands(in);
     Tensor reads;
@@ -37,6 +39,7 @@ class DeltaDecoder final : public Decoder {
   const DeltaAttention& of_;
   int64_t batch_, heads_;
   Tensor state_;
+  FixedWeights weights_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/autograd/fixed_weights.h"
 
 namespace longhand::attention {
 namespace {
@@ -20,6 +21,7 @@ class StateDecoder final : public Decoder {
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
+    const FixedWeights::Use use(weights_);
     const Tensor &q = token.q, &k = token.k, &v = token.v;
     const auto fits = [&](const Tensor& x) { return x.rank() == 3 && x.size(0) == batch_; };
     check<ShapeError>(
@@ -50,6 +52,7 @@ class StateDecoder final : public Decoder {
   Guard guard_;
   FinishFunction finish_;
   ScanState state_;
+  FixedWeights weights_;
   int64_t position_ = 0;
 };
 

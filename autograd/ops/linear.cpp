@@ -142,11 +142,13 @@ Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
   dispatch_float(in.dtype(), [&]<class T>() {
     std::vector<ForwardLayer<T>> to;
     for (size_t i = 0; i < layers.size(); ++i)
-      to.push_back({weights[i], biases[i].defined() ? std::as_const(biases[i]).data<T>() : nullptr,
+      to.push_back({weights[i], layers[i].weight.requires_grad(),
+                    biases[i].defined() ? std::as_const(biases[i]).data<T>() : nullptr,
                     rows<T>(outs[i])});
     const Tensor u =
         residual.defined() ? with_strides(residual.value(), outs[0].strides()) : Tensor();
-    linear_forward<T>(rows<T>(in), to, u.defined() ? u.data<T>() : nullptr, prologue, epilogue);
+    linear_forward<T>(rows<T>(in), std::span<const ForwardLayer<T>>(to),
+                      u.defined() ? u.data<T>() : nullptr, prologue, epilogue);
   });
   std::vector<Strides> strides;
   for (const Tensor& out : outs) strides.push_back(out.strides());

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/autograd/fixed_weights.h"
 #include "longhand/autograd/ops/gelu.h"
 #include "longhand/autograd/ops/normalise.h"
 #include "longhand/autograd/ops/rows.h"
@@ -587,18 +588,41 @@ struct ForwardTask {
         moments(scratch.take<Moments<T>>(prologue.normalises() ? block : 0)) {}
 };
 
+// The factor Wᵀ (k, n) of a weight W.
+template <class T>
+Tensor factor_of_weight(const ForwardLayer<T>& layer) {
+  const auto factor = [](const Tensor& weight) { return right_factor<T>(weight.transpose(0, 1)); };
+  FixedWeights* const fixed = layer.parameter ? FixedWeights::in_use() : nullptr;
+  return fixed ? fixed->of(layer.weight, factor) : factor(layer.weight);
+}
+
+// product() of dense rows. With `divide`, tasks take some columns each, which changes no bit of tile kernels.
+template <class T>
+void product_of_tasks(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* c, Addend<T> to,
+                      bool divide) {
+  constexpr int64_t task = int64_t{1} << 18;  // multiplications, about 5 µs
+  if (!divide || !kernels::has_tile_kernels<T>())
+    return product<T>(m, n, k, {a, k, 1}, b, c, n, to);
+  parallel_for(panels_of(n), task / (m * k * panel_width + 1), [&](int64_t begin, int64_t end) {
+    const int64_t first = begin * panel_width, columns = std::min(n, end * panel_width) - first;
+    product<T>(m, columns, k, {a, k, 1}, b + first * k, c + first, n,
+               {to.data ? to.data + first : nullptr, to.row});
+  });
+}
+
 }  // namespace
 
 template <class T>
-void linear_forward(Rows<const T> x, const std::vector<ForwardLayer<T>>& layers, const T* residual,
+void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, const T* residual,
                     const Prologue& prologue, const Epilogue& epilogue) {
   const int64_t k = x.width;
   int64_t n = 0, rows = 0;
   std::vector<Tensor> factors;
+  factors.reserve(layers.size());
   for (const ForwardLayer<T>& layer : layers) {
     n += layer.y.width;
     rows = std::max(rows, layer.y.count);
-    factors.push_back(right_factor<T>(layer.weight.transpose(0, 1)));
+    factors.push_back(factor_of_weight(layer));
   }
   const bool drops = epilogue.dropout.on();
   constexpr int64_t task = int64_t{1} << 20;  // multiplications, about 20 µs
@@ -622,7 +646,8 @@ void linear_forward(Rows<const T> x, const std::vector<ForwardLayer<T>>& layers,
         const Rows<T>& y = layers[i].y;
         const T* const u = residual ? residual + r * n : nullptr;
         const Addend<T> to = sum_of(drops ? nullptr : u, layers[i].bias, y[r], count, y.width);
-        product<T>(count, y.width, k, {a, k, 1}, factors[i].template data<T>(), y[r], y.width, to);
+        product_of_tasks<T>(count, y.width, k, a, factors[i].template data<T>(), y[r], to,
+                            rows <= grain);
         if (drops) drop_output(epilogue.dropout, r * n, count * n, y[r], u, y[r]);
       }
     }
@@ -642,9 +667,9 @@ void linear_backward(Rows<const T> x, const std::vector<BackwardLayer<T>>& layer
                      std::max<int64_t>(1, all.dweights ? sums : partial_sums(all.blocks(), 0)));
 }
 
-template void linear_forward(Rows<const float>, const std::vector<ForwardLayer<float>>&,
-                             const float*, const Prologue&, const Epilogue&);
-template void linear_forward(Rows<const double>, const std::vector<ForwardLayer<double>>&,
+template void linear_forward(Rows<const float>, std::span<const ForwardLayer<float>>, const float*,
+                             const Prologue&, const Epilogue&);
+template void linear_forward(Rows<const double>, std::span<const ForwardLayer<double>>,
                              const double*, const Prologue&, const Epilogue&);
 template void linear_backward(Rows<const float>, const std::vector<BackwardLayer<float>>&,
                               const Prologue&, const Epilogue&, const InputGradients<float>&);

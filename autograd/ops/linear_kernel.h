@@ -2,6 +2,7 @@
 // prologue) and after them (the epilogue). The formulas are in linear.cpp.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "longhand/autograd/ops/dropout_mask.h"
@@ -29,10 +30,11 @@ struct Epilogue {
   DropoutMask dropout;
 };
 
-/// One of the linear layers that share their input: weight (n, k); bias (n), or null.
+/// One of the linear layers that share their input: weight (n, k), a `parameter` or computed; bias (n), or null.
 template <class T>
 struct ForwardLayer {
   Tensor weight;
+  bool parameter;
   const T* bias;
   Rows<T> y;
 };
@@ -40,7 +42,7 @@ struct ForwardLayer {
 /// y = residual + dropout(a weightᵀ + bias) for rows x (., k) and rows y (., n) of each layer. The
 /// residual (rows like y) may be null; dropout and a residual require that there is one layer.
 template <class T>
-void linear_forward(Rows<const T> x, const std::vector<ForwardLayer<T>>& layers, const T* residual,
+void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, const T* residual,
                     const Prologue& prologue, const Epilogue& epilogue);
 
 /// A gradient to = beta to + g in row-major memory; null if it is not required.

@@ -1,4 +1,7 @@
 #include "longhand/autograd/ops.h"
+
+#include "longhand/autograd/fixed_weights.h"
+#include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "tests/support/op_check.h"
 
@@ -282,4 +285,40 @@ TEST_CASE("linear: several layers, of which only some are used or need gradients
   CHECK(unused.grad().to_vector<double>() == std::vector<double>(20, 0));
   CHECK_THROWS_AS(linear(x, {{w}, {frozen}}, {.residual = Variable(random({6, 3}))}), ShapeError);
   CHECK_THROWS_AS(linear(x, {{w}, {w}}, {.output = {0.5, Generator(1)}}), ConfigError);
+}
+
+// Few rows, so that tasks take columns.
+TEST_CASE("linear: fixed weights give the same bits, on any number of threads") {
+  for (const DType dtype : {DType::f32, DType::f64})
+    for (const int64_t rows : {1, 3, 40}) {
+      INFO(dtype << " " << rows);
+      const Variable x(random({rows, 300}, dtype)), bias(random({515}, dtype));
+      Variable weight(random({515, 300}, dtype), true);
+      const NoGrad no_grad;
+      const Tensor expected = linear(x, weight, bias).value();
+      FixedWeights fixed;
+      const auto fixed_linear = [&] {
+        const FixedWeights::Use use(fixed);
+        return linear(x, weight, bias).value();
+      };
+      CHECK(identical(fixed_linear(), expected));
+      const int before = threads();
+      set_threads(before == 1 ? 2 : 1);
+      CHECK(identical(linear(x, weight, bias).value(), expected));
+      set_threads(before);
+      // What was computed from the weight is used again, whatever it holds by now.
+      weight.mutable_value().fill(0);
+      CHECK(identical(fixed_linear(), expected));
+      CHECK_FALSE(identical(linear(x, weight, bias).value(), expected));
+    }
+}
+
+TEST_CASE("linear: only parameters count as fixed weights") {
+  const Variable x(random({2, 5}, DType::f32));
+  Variable weight(random({3, 5}, DType::f32));
+  FixedWeights fixed;
+  const FixedWeights::Use use(fixed);
+  const Tensor before = linear(x, weight).value();
+  weight.mutable_value().fill(0);
+  CHECK_FALSE(identical(linear(x, weight).value(), before));
 }

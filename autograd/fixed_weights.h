@@ -1,0 +1,48 @@
+// FixedWeights: what products need of weights that do not change, computed once.
+#pragma once
+
+#include <unordered_map>
+
+#include "longhand/core/tensor.h"
+
+namespace longhand {
+
+/// Weights of linear layers, those that are parameters, in the order in which products read them. Without it, linear() reorders
+/// a weight in every call, which takes longer than the product if there are few rows: a decoder, which has one for
+/// each sequence, therefore keeps one of these. Takes as much memory as the weights, which must not change while it
+/// exists.
+class FixedWeights {
+ public:
+  /// While it exists, linear() on this thread uses `weights`; the innermost one counts.
+  class Use {
+   public:
+    explicit Use(FixedWeights& weights);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    FixedWeights* before_;
+  };
+
+  /// That in use on this thread, or null.
+  static FixedWeights* in_use();
+
+  /// reorder(weight), computed by the first call for this weight.
+  template <class F>
+  const Tensor& of(const Tensor& weight, const F& reorder) {
+    Kept& kept = kept_[dispatch_float(weight.dtype(),
+                                      [&]<class T>() -> const void* { return weight.data<T>(); })];
+    if (!(kept.weight.shape() == weight.shape() && kept.weight.strides() == weight.strides()))
+      kept = {weight, reorder(weight)};
+    return kept.factor;
+  }
+
+ private:
+  struct Kept {
+    Tensor weight, factor;  // the weight's memory is not reused as long as it is here
+  };
+  std::unordered_map<const void*, Kept> kept_;
+};
+
+}  // namespace longhand
