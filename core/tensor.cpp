@@ -1,27 +1,31 @@
 #include "longhand/core/tensor.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
-#include <numeric>
 
 #include "longhand/core/dry_run.h"
 #include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/recycled.h"
 
 namespace longhand {
 namespace {
 
 // The axes in descending order of their strides. Axes of size 1 and broadcast axes (stride 0) do
 // not affect the memory order and keep their positions.
-std::vector<int> memory_order(const Shape& shape, const Strides& strides) {
-  std::vector<int> places;
-  for (int i = 0; i < shape.rank(); ++i)
-    if (shape[i] != 1 && strides[i] != 0) places.push_back(i);
-  std::vector<int> sorted = places;
-  std::stable_sort(sorted.begin(), sorted.end(),
-                   [&](int a, int b) { return strides[a] > strides[b]; });
-  std::vector<int> order(shape.rank());
-  std::iota(order.begin(), order.end(), 0);
-  for (size_t i = 0; i < places.size(); ++i) order[places[i]] = sorted[i];
+using Order = std::array<int, Shape::max_rank>;
+Order memory_order(const Shape& shape, const Strides& strides) {
+  Order order{}, places{}, sorted{};
+  int count = 0;
+  for (int i = 0; i < shape.rank(); ++i) {
+    order[i] = i;
+    if (shape[i] == 1 || strides[i] == 0) continue;
+    int at = count;
+    places[count++] = i;
+    for (; at > 0 && strides[sorted[at - 1]] < strides[i]; --at) sorted[at] = sorted[at - 1];
+    sorted[at] = i;
+  }
+  for (int i = 0; i < count; ++i) order[places[i]] = sorted[i];
   return order;
 }
 
@@ -51,7 +55,7 @@ Tensor Tensor::empty(const Shape& shape, DType dtype) {
   }
   check<ShapeError>(!too_large, "tensor: the bytes of shape ", shape, " exceed 64-bit integers");
   Tensor out;
-  out.storage_ = std::make_shared<Storage>(static_cast<size_t>(bytes));
+  out.storage_ = make_recycled<Storage>(static_cast<size_t>(bytes));
   out.shape_ = shape;
   out.strides_ = contiguous_strides(shape);
   out.dtype_ = dtype;
@@ -78,8 +82,8 @@ Tensor Tensor::borrow(const void* data, const Shape& shape, const Strides& strid
   }
   const size_t bytes = shape.numel() ? (last + 1) * size_of(dtype) : 0;
   Tensor out;
-  out.storage_ = std::make_shared<Storage>(static_cast<std::byte*>(const_cast<void*>(data)), bytes,
-                                           std::move(owner));
+  out.storage_ = make_recycled<Storage>(static_cast<std::byte*>(const_cast<void*>(data)), bytes,
+                                        std::move(owner));
   out.shape_ = shape;
   out.strides_ = strides;
   out.dtype_ = dtype;
@@ -242,7 +246,10 @@ Tensor Tensor::squeeze(int axis) const {
   return view(shape_.without_axis(axis), strides_.without_axis(axis), offset_);
 }
 
-Tensor Tensor::in_memory_order() const { return permute(memory_order(shape_, strides_)); }
+Tensor Tensor::in_memory_order() const {
+  const Order order = memory_order(shape_, strides_);
+  return permute(std::span(order.data(), static_cast<size_t>(rank())));
+}
 
 Tensor Tensor::contiguous() const {
   if (is_contiguous()) return *this;
@@ -286,7 +293,7 @@ void Tensor::fill(double value) {
 Strides dense_strides(const Shape& shape, const Strides& like) {
   check<ShapeError>(shape.rank() == like.rank(), "tensor: strides ", like, " and shape ", shape,
                     " differ in rank");
-  const std::vector<int> order = memory_order(shape, like);
+  const Order order = memory_order(shape, like);
   Strides strides = shape;
   int64_t step = 1;
   for (int i = shape.rank() - 1; i >= 0; --i) {

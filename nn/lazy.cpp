@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "longhand/core/recycled.h"
+
 namespace longhand::nn {
 namespace {
 
@@ -30,8 +32,8 @@ Variable Lazy::Formula::compute() const {
   return around.input.p > 0 ? longhand::dropout(y, around.input) : y;
 }
 
-Lazy::Lazy(const Variable& x) : formula_(std::make_shared<Formula>(Formula{x})) {}
-Lazy::Lazy(Formula formula) : formula_(std::make_shared<Formula>(std::move(formula))) {}
+Lazy::Lazy(const Variable& x) : formula_(make_recycled<Formula>(Formula{x})) {}
+Lazy::Lazy(Formula formula) : formula_(make_recycled<Formula>(std::move(formula))) {}
 
 Variable Lazy::eval() const {
   if (formula_->last != start) *formula_ = Formula{formula_->compute()};

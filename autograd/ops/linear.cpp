@@ -12,6 +12,7 @@
 #include "longhand/autograd/ops/linear_kernel.h"
 #include "longhand/autograd/ops/normalise.h"
 #include "longhand/autograd/ops/rows.h"
+#include "longhand/core/recycled.h"
 
 namespace longhand {
 using namespace ops;
@@ -73,7 +74,7 @@ size_t of_norm(size_t layers) { return of_layers + 2 * layers; }
 size_t of_residual(size_t layers) { return of_norm(layers) + 2; }
 
 // The gradients of all inputs but the residual; that of x may be written in place over x.
-void write_gradients(Tensor& x, const std::vector<Tensor>& weights, const std::vector<Tensor>& dy,
+void write_gradients(Tensor& x, const ShortVector<Tensor>& weights, const std::vector<Tensor>& dy,
                      const Prologue& prologue, const Epilogue& epilogue,
                      std::span<GradSlot> slots) {
   const Shape of_in{x.rank() ? x.size(-1) : 1};
@@ -110,10 +111,8 @@ void write_gradients(Tensor& x, const std::vector<Tensor>& weights, const std::v
   for (WantedGradient& each : wanted) each.finish();
 }
 
-}  // namespace
-
-Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
-                 const LinearOptions& options) {
+ShortVector<Variable> results_of(const Variable& x, std::span<const LinearParameters> layers,
+                                 const LinearOptions& options) {
   for (const LinearParameters& layer : layers) check_layer(x, layer, options);
   check<ConfigError>(!options.norm || options.norm->eps >= 0, "linear: eps ",
                      options.norm ? options.norm->eps : 0, " of the norm: expected at least 0");
@@ -129,8 +128,11 @@ Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
   const bool drops = prologue.dropout.on() || epilogue.dropout.on();
   const Tensor in = drops ? x.value().contiguous() : row_dense(x.value());
   const NormOptions norm = options.norm.value_or(NormOptions{});
-  Variables inputs{x};
-  std::vector<Tensor> outs, weights, biases;
+  ShortVector<Variable> inputs, results;
+  inputs.reserve(of_residual(layers.size()) + 1);
+  inputs.push_back(x);
+  ShortVector<Tensor> outs, weights, biases;
+  for (ShortVector<Tensor>* const each : {&outs, &weights, &biases}) each->reserve(layers.size());
   for (const auto& [weight, bias] : layers) {
     inputs.push_back(weight);
     inputs.push_back(bias);
@@ -138,9 +140,11 @@ Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
     biases.push_back(bias.defined() ? bias.value().contiguous() : Tensor());
     outs.push_back(empty_rows_like(in, weight.size(0)));
   }
-  inputs.insert(inputs.end(), {norm.weight, norm.bias, residual});
+  for (const Variable* const input : {&norm.weight, &norm.bias, &residual})
+    inputs.push_back(*input);
   dispatch_float(in.dtype(), [&]<class T>() {
-    std::vector<ForwardLayer<T>> to;
+    ShortVector<ForwardLayer<T>> to;
+    to.reserve(layers.size());
     for (size_t i = 0; i < layers.size(); ++i)
       to.push_back({weights[i], layers[i].weight.requires_grad(),
                     biases[i].defined() ? std::as_const(biases[i]).data<T>() : nullptr,
@@ -150,23 +154,41 @@ Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
     linear_forward<T>(rows<T>(in), std::span<const ForwardLayer<T>>(to),
                       u.defined() ? u.data<T>() : nullptr, prologue, epilogue);
   });
-  std::vector<Strides> strides;
+  bool recorded = false;
+  for (const Variable& input : inputs)
+    recorded = recorded || (grad_enabled() && input.requires_grad());
+  if (!recorded) {
+    for (const Tensor& out : outs) results.push_back(record("linear", out, inputs, {}));
+    return results;
+  }
+  ShortVector<Strides> strides;
   for (const Tensor& out : outs) strides.push_back(out.strides());
-  return record_all("linear", outs, inputs,
-                    [x = in, weights, prologue, epilogue, strides](
-                        std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) mutable {
-                      if (GradSlot& slot = grad_in[of_residual(weights.size())])
-                        slot.take(grads_out[0]);
-                      std::vector<Tensor> dy;
-                      for (size_t i = 0; i < weights.size(); ++i)
-                        dy.push_back(with_strides(grads_out[i], strides[i]));
-                      write_gradients(x, weights, dy, prologue, epilogue, grad_in);
-                    });
+  const Variables all =
+      record_all("linear", {outs.begin(), outs.end()}, inputs,
+                 [x = in, weights, prologue, epilogue, strides](
+                     std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) mutable {
+                   if (GradSlot& slot = grad_in[of_residual(weights.size())])
+                     slot.take(grads_out[0]);
+                   std::vector<Tensor> dy;
+                   for (size_t i = 0; i < weights.size(); ++i)
+                     dy.push_back(with_strides(grads_out[i], strides[i]));
+                   write_gradients(x, weights, dy, prologue, epilogue, grad_in);
+                 });
+  return {all.begin(), all.end()};
+}
+
+}  // namespace
+
+Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
+                 const LinearOptions& options) {
+  const ShortVector<Variable> results = results_of(x, layers, options);
+  return {results.begin(), results.end()};
 }
 
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                 const LinearOptions& options) {
-  return linear(x, {{weight, bias}}, options)[0];
+  const LinearParameters layer{weight, bias};
+  return results_of(x, {&layer, 1}, options)[0];
 }
 
 }  // namespace longhand

@@ -19,6 +19,7 @@
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/reduce.h"
 #include "longhand/core/kernels/scratch.h"
+#include "longhand/core/recycled.h"
 
 namespace longhand::ops {
 namespace {
@@ -617,7 +618,7 @@ void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, co
                     const Prologue& prologue, const Epilogue& epilogue) {
   const int64_t k = x.width;
   int64_t n = 0, rows = 0;
-  std::vector<Tensor> factors;
+  ShortVector<Tensor> factors;
   factors.reserve(layers.size());
   for (const ForwardLayer<T>& layer : layers) {
     n += layer.y.width;
