@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cmath>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "longhand/attention/bases/recurrence.h"
@@ -14,8 +13,6 @@
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/autograd/ops/rows.h"
-#include "longhand/core/math.h"
 
 namespace longhand::attention {
 namespace {
@@ -79,22 +76,6 @@ Variable causal_sums(const Features& f, const Variable& v,
   return scan(in, nullptr, {.features = f.formula, .final_state = false, .join = join}).out;
 }
 
-// e^(x - c) of each row of x (…, n), and c = max x (…, 1).
-std::pair<Variable, Variable> exponentials(const Variable& x) {
-  const Tensor in = row_dense(x.value());
-  Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides()),
-         tops = ops::empty_rows_like(in, 1);
-  dispatch_float(in.dtype(), [&]<class T>() {
-    const auto from = rows<T>(in);
-    ops::for_rows(from.count, from.width,
-                  [=, y = out.data<T>(), top = tops.data<T>(), n = from.width](int64_t r) {
-                    top[r] = kernels::row_max(from[r], n);
-                    for (int64_t l = 0; l < n; ++l) y[r * n + l] = math::exp(from[r][l] - top[r]);
-                  });
-  });
-  return {Variable(out), Variable(tops)};
-}
-
 }  // namespace
 
 FeatureAttention::FeatureAttention(
@@ -148,8 +129,9 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
     Features f = map_->gated(written_out(map_->features(one(token.q), one(token.k), position)),
                              one(token.x));
     if (f.formula.exponentials) {
-      std::tie(f.key, f.key_log) = exponentials(f.key);
-      f.query = exponentials(f.query).first;
+      f.key_log = largest(f.key, 3);
+      f.key = exp(f.key - f.key_log);
+      f.query = exp(f.query - largest(f.query, 3));
     }
     StepInputs in{f.query.value().squeeze(1), f.key.value().squeeze(1), token.v};
     if (f.log_decay.defined()) in.log_decay = f.log_decay.value().squeeze(1);
