@@ -31,8 +31,7 @@ struct Recycling {
 }  // namespace detail
 
 // Operations make and drop many of both. The process keeps the memory, up to 4 KiB of each, for the next
-// ones: a loop of operations takes none after its first round. Sanitized builds do not keep it, so that
-// the use of what was dropped is detected.
+// ones. Sanitized builds do not keep it, so that the use of what was dropped is detected.
 
 template <class T>
 using ShortVector = std::vector<T, detail::Recycling<T>>;
