@@ -6,7 +6,7 @@
 
 #include "longhand/core/dry_run.h"
 #include "longhand/core/kernels/elementwise.h"
-#include "longhand/core/recycled.h"
+#include "longhand/core/memory/recycled.h"
 
 namespace longhand {
 namespace {

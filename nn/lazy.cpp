@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "longhand/core/recycled.h"
+#include "longhand/core/memory/recycled.h"
 
 namespace longhand::nn {
 namespace {

@@ -12,7 +12,7 @@
 #include "longhand/autograd/ops/linear_kernel.h"
 #include "longhand/autograd/ops/normalise.h"
 #include "longhand/autograd/ops/rows.h"
-#include "longhand/core/recycled.h"
+#include "longhand/core/memory/recycled.h"
 
 namespace longhand {
 using namespace ops;

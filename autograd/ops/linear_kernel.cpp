@@ -19,7 +19,7 @@
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/reduce.h"
 #include "longhand/core/kernels/scratch.h"
-#include "longhand/core/recycled.h"
+#include "longhand/core/memory/recycled.h"
 
 namespace longhand::ops {
 namespace {

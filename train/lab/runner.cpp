@@ -289,6 +289,7 @@ class Runner {
       // Not --quiet: see watch().
       arguments = {"evaluate", folder.string(), "--split", split, "--json"};
     } else if (fs::exists(folder / "config.toml")) {
+      fs::create_directories(folder / "checkpoints");  // which an archive may lack
       arguments = {"train", "--resume", folder.string()};
     } else {
       const fs::path config = folder / "cell.toml";

@@ -350,7 +350,7 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
   write_text(
       options.program,
       "#!/bin/sh\nif [ \"$1\" = evaluate ]; then echo '{\"loss\": 0.5, \"accuracy\": 0.25}'\n"
-      "else for i in config.toml metrics.jsonl summary.json; do cp \"" +
+      "else for i in config.toml metrics.jsonl summary.json checkpoints; do cp -r \"" +
           (made.path / "cells").string() + "/${4##*/}/$i\" \"$4\"; done; fi\n");
   REQUIRE(chmod(options.program.c_str(), 0755) == 0);
   // An earlier attempt that was interrupted.
@@ -504,7 +504,7 @@ TEST_CASE("the time that is left is the mean time of cells that have ended") {
   RunnerOptions options;
   const std::string train =
       "[ \"$1\" = evaluate ] && echo '{\"loss\": 0.5, \"accuracy\": 0.25}' && exit 0\n"
-      "for i in config.toml metrics.jsonl summary.json; do cp \"" +
+      "for i in config.toml metrics.jsonl summary.json checkpoints; do cp -r \"" +
       (made.path / "cells").string() + "/${4##*/}/$i\" \"$4\"; done; sleep 0.3";
   options.program = program_of(folder, train, train);
   std::vector<std::optional<double>> left;  // before the first cell, after it, and at the end

@@ -1,4 +1,4 @@
-#include "longhand/core/recycled.h"
+#include "longhand/core/memory/recycled.h"
 
 #include <tbb/spin_mutex.h>
 
