@@ -49,3 +49,5 @@ for task in parity group; do
   picture "atlas/$task.svg" "test-accuracy-against-length-$task" "$examples/atlas/results/tracking/results.json"
   picture "atlas/$task-window.svg" "validation-accuracy-against-optimizer-lr-$task" "$examples/atlas/results/tracking/results.json"
 done
+picture atlas/language.svg test-loss-by-variant "$examples/atlas/results/language/results.json"
+picture atlas/language-window.svg validation-loss-against-optimizer-lr "$examples/atlas/results/language/results.json"
