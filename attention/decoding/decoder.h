@@ -15,7 +15,7 @@ struct Token {
   Tensor x{};   // (B, H D), for variants with Capabilities::uses_x; see Inputs::x
 };
 
-/// Causal attention one token at a time, with the state that a variant keeps between tokens.
+/// Causal attention one token at a time, with a variant's state between tokens. Its parameters must not change.
 class Decoder {
  public:
   virtual ~Decoder() = default;

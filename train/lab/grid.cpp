@@ -34,8 +34,9 @@ constexpr std::string_view later_options[] = {
     "[data]\ntargets = \"classes\""};
 
 /// Stands for the data in a folder or file, wherever a machine has it: a digest of the names within the
-/// folder, the sizes and the first bytes of the files. The path itself if there is none.
-std::string data_name(const std::filesystem::path& path) {
+/// folder, the sizes and the first bytes of the files. The path itself if there is none, or if they cannot be
+/// read, of which the task that reads them tells more.
+std::string data_name(const std::filesystem::path& path) try {
   namespace fs = std::filesystem;
   std::set<fs::path> files;
   if (fs::is_directory(path)) {
@@ -53,6 +54,8 @@ std::string data_name(const std::filesystem::path& path) {
                            data::text_digest(head), "\n");
   }
   return data::text_digest(text);
+} catch (const std::filesystem::filesystem_error&) {
+  return path.string();
 }
 
 /// The name of a cell with this effective configuration: a digest of it with data_name() in place of the path of
