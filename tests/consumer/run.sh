@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# consumer/run.sh SOURCE BUILD CXX [install|subdirectory]: installs BUILD below a new prefix and
-# builds the consumer against it, then moves the prefix and builds again (no path may refer to the
-# old place), then a program of the course by pkg-config, and the plugin and the program of the installed example;
-# or builds the consumer with SOURCE as a subdirectory. If longhand::mpi is installed, a program that uses it
-# is built and run, too.
+# consumer/run.sh SOURCE BUILD CXX [install|subdirectory]: installs BUILD below a new prefix, moves the prefix (no
+# path may refer to the old place) and builds the consumer against it, then a program of the course by
+# pkg-config, and the plugin and the program of the installed example; or builds the consumer with SOURCE as a
+# subdirectory. If longhand::mpi is installed, a program that uses it is built and run, too.
 set -euo pipefail
 source=$1 build=$2
 export CXX=$3
@@ -17,7 +16,7 @@ build_and_run() {  # NAME CMAKE-ARGUMENT...
   cmake -S "$here" -B "$top/$name" -G Ninja -DCMAKE_BUILD_TYPE=Debug "$@" >"$top/$name.log" 2>&1 &&
     cmake --build "$top/$name" --target consumer >>"$top/$name.log" 2>&1 || { cat "$top/$name.log"; return 1; }
   echo "$name: $("$top/$name/consumer" | tail -n 1)"
-  [ ! -e "$top/$name/ranks" ] || "$here/../distributed/same_hash.sh" "$top/$name/ranks"
+  [ ! -e "$top/$name/ranks" ] || "$here/../distributed/mpirun.sh" 2 "$top/$name/ranks"
 }
 
 by_pkg_config() {
@@ -61,9 +60,8 @@ END
 case ${4:-install} in
   install)
     cmake --install "$build" --prefix "$top/prefix" >"$top/install.log"
-    build_and_run installed -DCMAKE_PREFIX_PATH="$top/prefix"
     mv "$top/prefix" "$top/elsewhere"
-    build_and_run moved -DCMAKE_PREFIX_PATH="$top/elsewhere"
+    build_and_run installed -DCMAKE_PREFIX_PATH="$top/elsewhere"
     "$top/elsewhere/bin/longhand" --version
     by_pkg_config
     example_of_a_plugin

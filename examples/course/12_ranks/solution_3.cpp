@@ -21,6 +21,9 @@ int main() {
     length = 32
     pairs = 4
     vocabulary = 256
+    train_size = 640
+    validation_size = 64
+    test_size = 64
     [model]
     d_model = 32
     heads = 4

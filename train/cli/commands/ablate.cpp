@@ -35,7 +35,7 @@ void fields(Is<VariantEstimate> auto& e, auto& f) {
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct AblateArguments : Common {
   std::string sweep;   // the sweep file; with --table, the directory of a sweep
   std::string status;  // a directory
   std::string shard = "1/1";
@@ -80,7 +80,7 @@ Opened open_directory(const fs::path& directory) {
   return open(train::Sweep::load(sweep_file(directory)), directory);
 }
 
-int64_t threads_of_a_cell(const Arguments& a) {
+int64_t threads_of_a_cell(const AblateArguments& a) {
   return a.threads.value_or(std::max<int64_t>(1, threads() / a.runner.jobs));
 }
 
@@ -94,7 +94,7 @@ train::Shard read_shard(const std::string& text) {
   return {shard - 1, shards};
 }
 
-std::string command_of(const Arguments& a) {
+std::string command_of(const AblateArguments& a) {
   return "longhand ablate " + shell_word(a.sweep) + " --out " + shell_word(a.out) + plugin_flags() +
          set_flags(a);
 }
@@ -151,12 +151,13 @@ train::Table variants_to_read(const train::Results& results, const train::Grid& 
   }));
 }
 
-std::string variants_of(const Arguments& a, const train::Results& results,
+std::string variants_of(const AblateArguments& a, const train::Results& results,
                         const train::Grid& grid) {
   return printed_table(a, results, results.table("variants"), variants_to_read(results, grid));
 }
 
-std::string text_of(const Arguments& a, const train::Results& results, const train::Grid& grid) {
+std::string text_of(const AblateArguments& a, const train::Results& results,
+                    const train::Grid& grid) {
   return variants_of(a, results, grid) + "\n" + wrapped_lines(results.summary, 100) + "\n";
 }
 
@@ -165,7 +166,7 @@ train::Results results_of(const Opened& opened, const fs::path& directory,
   return sweep_results(opened.sweep, opened.grid, opened.states, directory, command);
 }
 
-int print_table(const Arguments& a) {
+int print_table(const AblateArguments& a) {
   check<ConfigError>(!a.sweep.empty(),
                      "--table: expected the directory of a sweep, as in: longhand "
                      "ablate --table md DIR");
@@ -176,7 +177,7 @@ int print_table(const Arguments& a) {
   return success;
 }
 
-int print_status(const Arguments& a) {
+int print_status(const AblateArguments& a) {
   const Opened opened = open_directory(a.status);
   const train::Results results = results_of(opened, a.status, command_line());
   if (a.json) {
@@ -232,7 +233,7 @@ std::vector<std::string> status_lines(const Opened& opened, const fs::path& dire
 
 /// Shows the cells of a sweep until all have ended or a signal comes: on a terminal in place, elsewhere a line
 /// for each change. Then prints their state.
-int watch(const Arguments& a) {
+int watch(const AblateArguments& a) {
   Opened opened = open_directory(a.status);
   Progress display(a.quiet, "ablate");
   const train::SignalRequests signals;
@@ -253,7 +254,7 @@ int watch(const Arguments& a) {
 
 // ---- verification
 
-int print_verification(const Arguments& a) {
+int print_verification(const AblateArguments& a) {
   const fs::path directory = a.out.empty() ? a.sweep : a.out;
   Opened opened = open_directory(directory);
   Progress progress(a.quiet, "verify");
@@ -284,7 +285,7 @@ int print_verification(const Arguments& a) {
 
 // ---- running
 
-int print_estimate(const Arguments& a, const Opened& opened) {
+int print_estimate(const AblateArguments& a, const Opened& opened) {
   Progress progress(a.quiet, "measuring");
   const train::SignalRequests signals;
   const std::vector<train::VariantEstimate> estimates =
@@ -336,7 +337,7 @@ int exit_code(const train::SweepOutcome& outcome) {
 }
 
 /// Throws ConfigError if --out is the directory of another sweep.
-void check_directory(const Arguments& a, const train::Sweep& sweep) {
+void check_directory(const AblateArguments& a, const train::Sweep& sweep) {
   const fs::path file = fs::path(a.out) / "sweep.toml";
   if (a.change_sweep || !fs::exists(file)) return;
   std::string difference;
@@ -352,7 +353,7 @@ void check_directory(const Arguments& a, const train::Sweep& sweep) {
                      "are not of this sweep stay but no longer count");
 }
 
-int run(const Arguments& a, Opened& opened) {
+int run(const AblateArguments& a, Opened& opened) {
   const fs::path directory = a.out;
   check_directory(a, opened.sweep);
   train::RunnerOptions options = a.runner;
@@ -445,7 +446,7 @@ int run(const Arguments& a, Opened& opened) {
   return code == success && !all_merged ? failure : code;
 }
 
-int ablate(Arguments a) {
+int ablate(AblateArguments a) {
   check_table(a);
   check<ConfigError>(!a.watch || !a.status.empty(), "--watch: expected --status DIR");
   if (!a.status.empty()) return a.watch ? watch(a) : print_status(a);
@@ -467,7 +468,7 @@ int ablate(Arguments a) {
 }  // namespace
 
 void add_ablate(Command& program) {
-  auto [c, a] = program.command<Arguments>("ablate", ablate);
+  auto [c, a] = program.command<AblateArguments>("ablate", ablate);
   c.responds_to_signals();
   c.add("sweep", a->sweep);
   c.add("--out", a->out);

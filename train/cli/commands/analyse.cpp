@@ -8,7 +8,7 @@ namespace {
 namespace analyse = train::analyse;
 
 template <class Options>
-struct Arguments : Common {
+struct AnalyseArguments : Common {
   Options options;
 };
 
@@ -35,7 +35,8 @@ using Analysis = train::Results(const Options&, const train::LoadedRun*,
                                 const analyse::OnProgress&);
 
 template <class Options>
-int analyse_source(const Arguments<Options>& a, Analysis<Options> make, const Shown& shown = {}) {
+int analyse_source(const AnalyseArguments<Options>& a, Analysis<Options> make,
+                   const Shown& shown = {}) {
   Options options = a.options;
   options.seed = seed_or_default(a);
   std::optional<train::LoadedRun> run;
@@ -62,7 +63,7 @@ void add_source(Command& c, Common& a, analyse::SourceOptions& options) {
 }
 
 void add_error(Command& group) {
-  auto [c, a] = group.command<Arguments<analyse::ErrorOptions>>(
+  auto [c, a] = group.command<AnalyseArguments<analyse::ErrorOptions>>(
       "error", [](const auto& given) { return analyse_source(given, analyse::error); });
   c.add("--attention", a->options.attention).repeated();
   c.add("--sizes", a->options.sizes).positive();
@@ -73,17 +74,19 @@ void add_error(Command& group) {
 }
 
 void add_spectrum(Command& group) {
-  auto [c, a] = group.command<Arguments<analyse::SourceOptions>>("spectrum", [](const auto& given) {
-    return analyse_source(given, analyse::spectrum, {.hidden = {"spectrum"}});
-  });
+  auto [c, a] =
+      group.command<AnalyseArguments<analyse::SourceOptions>>("spectrum", [](const auto& given) {
+        return analyse_source(given, analyse::spectrum, {.hidden = {"spectrum"}});
+      });
   add_source(c, *a, a->options);
 }
 
 void add_kernel(Command& group) {
-  auto [c, a] = group.command<Arguments<analyse::KernelOptions>>("kernel", [](const auto& given) {
-    analyse::check_kernel(given.options);
-    return analyse_source(given, analyse::kernel);
-  });
+  auto [c, a] =
+      group.command<AnalyseArguments<analyse::KernelOptions>>("kernel", [](const auto& given) {
+        analyse::check_kernel(given.options);
+        return analyse_source(given, analyse::kernel);
+      });
   c.add("--kernel", a->options.kernel);
   c.add("--sizes", a->options.kernels.sizes).positive();
   c.add("--draws", a->options.kernels.draws).positive();
@@ -94,7 +97,7 @@ void add_kernel(Command& group) {
 
 // ---- others
 
-struct LandmarkArguments : Arguments<analyse::LandmarksOptions> {
+struct LandmarkArguments : AnalyseArguments<analyse::LandmarksOptions> {
   std::optional<int64_t> tokens, dim;
 };
 
@@ -131,7 +134,7 @@ void add_landmarks(Command& group) {
   c.common(*a, "results seed threads quiet json");
 }
 
-int maps(const Arguments<analyse::AttentionOptions>& a) {
+int maps(const AnalyseArguments<analyse::AttentionOptions>& a) {
   analyse::AttentionOptions options = a.options;
   options.split = a.split;
   options.seed = seed_or_default(a);
@@ -148,7 +151,7 @@ int maps(const Arguments<analyse::AttentionOptions>& a) {
 }
 
 void add_maps(Command& group) {
-  auto [c, a] = group.command<Arguments<analyse::AttentionOptions>>("attention", maps);
+  auto [c, a] = group.command<AnalyseArguments<analyse::AttentionOptions>>("attention", maps);
   c.add("run", a->run);
   c.common(*a, "checkpoint split");
   c.add("--attention", a->options.attention).repeated();
@@ -164,7 +167,7 @@ void add_maps(Command& group) {
   c.common(*a, "results seed threads quiet json");
 }
 
-struct TaskArguments : Arguments<analyse::HeuristicsOptions> {
+struct TaskArguments : AnalyseArguments<analyse::HeuristicsOptions> {
   std::string task;
 };
 

@@ -7,14 +7,15 @@ namespace {
 
 namespace analyse = train::analyse;
 
-struct Arguments : Common {
+struct AnalyseEfficiencyArguments : Common {
   analyse::EfficiencyOptions options;
   int64_t tokens = 4096;
   double seconds = 0.3;
 };
 
 /// Measured in a process of its own; nothing if it failed.
-std::optional<train::Cost> measure(const Arguments& a, const analyse::PlannedCost& p, int& code) {
+std::optional<train::Cost> measure(const AnalyseEfficiencyArguments& a,
+                                   const analyse::PlannedCost& p, int& code) {
   std::vector<std::string> more = {"--model", a.options.model, "--seed",
                                    std::to_string(seed_or_default(a))};
   const auto set = [&](const std::string& assignment) {
@@ -38,7 +39,7 @@ std::optional<train::Cost> measure(const Arguments& a, const analyse::PlannedCos
                      of_one("allocated_bytes")};
 }
 
-int run(const Arguments& a) {
+int analyse_efficiency(const AnalyseEfficiencyArguments& a) {
   check<ConfigError>(a.options.what == "attention" || a.options.what == "step", "--what ",
                      a.options.what, ": expected attention or step");
   const std::vector<analyse::PlannedCost> planned = analyse::planned_costs(a.options);
@@ -67,7 +68,7 @@ int run(const Arguments& a) {
 }  // namespace
 
 void add_analyse_efficiency(Command& group) {
-  auto [c, a] = group.command<Arguments>("efficiency", run);
+  auto [c, a] = group.command<AnalyseEfficiencyArguments>("efficiency", analyse_efficiency);
   c.add("--what", a->options.what);
   c.add("--model", a->options.model);
   c.add("--attention", a->options.attention);

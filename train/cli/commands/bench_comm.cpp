@@ -13,7 +13,7 @@ using train::CollectiveRate;
 using train::CollectiveTime;
 using train::Table;
 
-struct Arguments : Common {
+struct BenchCommArguments : Common {
   train::CollectiveBench bench;
 };
 
@@ -59,7 +59,7 @@ Table host_table(const std::map<std::string, std::vector<train::Place>>& hosts) 
   return table;
 }
 
-void check_sizes(const Arguments& a, int64_t ranks) {
+void check_sizes(const BenchCommArguments& a, int64_t ranks) {
   const int64_t least = 4 * train::least_bytes(ranks);
   check<ConfigError>(a.bench.max_bytes >= least, "--max-bytes ", a.bench.max_bytes,
                      ": expected at least ", least, ", two sizes for ", ranks, " ranks");
@@ -70,7 +70,7 @@ void check_sizes(const Arguments& a, int64_t ranks) {
                      ", because each rank needs four times as much memory");
 }
 
-int measure(const Arguments& a) {
+int bench_comm(const BenchCommArguments& a) {
   Communicator& group = ranks();
   require_several_ranks();
   check_sizes(a, group.size());
@@ -98,7 +98,7 @@ int measure(const Arguments& a) {
 }  // namespace
 
 void add_bench_comm(Command& bench) {
-  auto [c, a] = bench.command<Arguments>("comm", measure);
+  auto [c, a] = bench.command<BenchCommArguments>("comm", bench_comm);
   c.add("--max-bytes", a->bench.max_bytes).positive();
   c.add("--seconds", a->bench.seconds).not_negative();
   c.runs_on_ranks();

@@ -11,7 +11,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct BenchDecodeArguments : Common {
   train::BenchGrid grid;
   std::vector<int64_t> batch{1, 32};
   train::DecodeOptions options;
@@ -93,7 +93,7 @@ std::vector<train::BenchCell> compared_cells(const train::BenchGrid& grid) {
   return cells;
 }
 
-int run(const Arguments& a) {
+int bench_decode(const BenchDecodeArguments& a) {
   check_table(a);
   train::DecodeOptions options = a.options;
   options.seed = seed_or_default(a);
@@ -138,7 +138,7 @@ int run(const Arguments& a) {
 }  // namespace
 
 void add_bench_decode(Command& bench) {
-  auto [c, a] = bench.command<Arguments>("decode", run);
+  auto [c, a] = bench.command<BenchDecodeArguments>("decode", bench_decode);
   a->grid.model = "M";
   c.add("--model", a->grid.model);
   c.add("--attention", a->grid.attention);

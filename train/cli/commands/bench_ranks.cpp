@@ -9,7 +9,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct BenchRanksArguments : Common {
   std::string config;
   int64_t steps = 5, turns = 7;
 };
@@ -60,7 +60,7 @@ train::Table timeline(const train::Scaling& s) {
   return out;
 }
 
-int run(const Arguments& a) {
+int bench_ranks(const BenchRanksArguments& a) {
   require_several_ranks();
   train::Config config = train::Config::load(a.config);
   apply(a, config);
@@ -89,7 +89,7 @@ int run(const Arguments& a) {
 }  // namespace
 
 void add_bench_ranks(Command& bench) {
-  auto [c, a] = bench.command<Arguments>("ranks", run);
+  auto [c, a] = bench.command<BenchRanksArguments>("ranks", bench_ranks);
   c.add("config", a->config).required();
   c.add("--steps", a->steps).positive();
   c.add("--turns", a->turns).positive();

@@ -10,7 +10,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct BenchSequenceArguments : Common {
   std::vector<std::string> attention;
   std::vector<int64_t> length{128, 256, 512, 1024};
   int64_t d_model = 64, heads = 8, layers = 2;
@@ -18,8 +18,8 @@ struct Arguments : Common {
 };
 
 /// The model of one measurement; nothing if the variant has no form for it.
-std::optional<attention::TransformerConfig> model_of(const Arguments& a, const std::string& variant,
-                                                     int64_t length) {
+std::optional<attention::TransformerConfig> model_of(const BenchSequenceArguments& a,
+                                                     const std::string& variant, int64_t length) {
   train::Config config;
   const auto set = [&](const char* key, OptionValue value) {
     config.assign("model", key, std::move(value), "bench sequence");
@@ -53,7 +53,7 @@ std::pair<int64_t, int64_t> by_growth(const train::Table& table) {
   return {flat, std::ssize(ends) - flat};
 }
 
-int run(const Arguments& a) {
+int bench_sequence(const BenchSequenceArguments& a) {
   require_several_ranks();
   const std::vector<std::string> variants = a.attention.empty() ? attention::names() : a.attention;
   const bool leads = ranks().rank() == 0;
@@ -100,7 +100,7 @@ int run(const Arguments& a) {
 }  // namespace
 
 void add_bench_sequence(Command& bench) {
-  auto [c, a] = bench.command<Arguments>("sequence", run);
+  auto [c, a] = bench.command<BenchSequenceArguments>("sequence", bench_sequence);
   c.add("--attention", a->attention);
   c.add("--length", a->length).positive();
   c.add("--d-model", a->d_model).positive();

@@ -7,7 +7,7 @@ namespace {
 
 using attention::CheckResult;
 
-struct Arguments : Common {
+struct CheckArguments : Common {
   std::vector<std::string> variants;  // if empty, all
   std::vector<std::string> checks;    // if empty, all
   bool list = false, verbose = false;
@@ -39,7 +39,7 @@ int list_checks(const std::vector<std::string>& variants, bool json) {
   return out.add("checks", all).end();
 }
 
-int check_attention(const Arguments& arguments) {
+int check_attention(const CheckArguments& arguments) {
   const std::vector<std::string> variants =
       arguments.variants.empty() ? attention::names() : arguments.variants;
   for (const std::string& variant : variants) attention::spec(variant);  // throws if unknown
@@ -111,7 +111,7 @@ int check_attention(const Arguments& arguments) {
 
 void add_check(Command& program) {
   Command group = program.group("check");
-  auto [c, a] = group.command<Arguments>("attention", check_attention);
+  auto [c, a] = group.command<CheckArguments>("attention", check_attention);
   c.add("--variant", a->variants).repeated();
   c.add("--check", a->checks).repeated();
   c.flag("--list", a->list);

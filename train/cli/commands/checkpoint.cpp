@@ -5,7 +5,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct CheckpointArguments : Common {
   std::string file, all;
   std::vector<std::string> files;
 };
@@ -25,7 +25,7 @@ void add(Answer& out, const std::string& name, const nn::StateDict& state) {
               concat_message(tensor.shape()));
 }
 
-int inspect(const Arguments& a) {
+int inspect(const CheckpointArguments& a) {
   // load() verifies the digest before anything else.
   const train::Checkpoint checkpoint = train::load(a.file);
   const train::TrainingState& state = checkpoint.training;
@@ -50,7 +50,7 @@ int inspect(const Arguments& a) {
   return out.text("\nconfiguration:\n{config}").end();
 }
 
-int verify(const Arguments& a) {
+int verify(const CheckpointArguments& a) {
   check<ConfigError>(a.files.empty() != a.all.empty(),
                      "checkpoint verify: expected FILE... or --all DIR");
   const std::vector<std::string> files = a.all.empty() ? a.files : train::checkpoints_below(a.all);
@@ -85,10 +85,10 @@ int64_t numbers(const nn::StateDict& state) {
 
 void add_checkpoint(Command& program) {
   Command group = program.group("checkpoint");
-  auto [c, a] = group.command<Arguments>("inspect", inspect);
+  auto [c, a] = group.command<CheckpointArguments>("inspect", inspect);
   c.add("file", a->file).required();
   c.common(*a, "json");
-  auto [v, b] = group.command<Arguments>("verify", verify);
+  auto [v, b] = group.command<CheckpointArguments>("verify", verify);
   v.add("files", b->files);
   v.add("--all", b->all);
   v.common(*b, "json");

@@ -7,7 +7,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct CheckpointDiffArguments : Common {
   std::vector<std::string> files;
   train::CompareOptions options;
   bool all = false;
@@ -18,7 +18,7 @@ std::string shape_and_type(const Tensor& tensor) {
   return fmt::format("{} {}", name_of(tensor.dtype()), concat_message(tensor.shape()));
 }
 
-train::Table table_of(const train::ComparedState& part, const Arguments& a) {
+train::Table table_of(const train::ComparedState& part, const CheckpointDiffArguments& a) {
   train::Table out{.name = "tensors", .title = part.name};
   std::vector<const train::TensorDifference*> order;
   for (const auto& each : part.tensors)
@@ -56,7 +56,7 @@ Json to_json(const train::TensorDifference& each) {
   return out;
 }
 
-int diff(const Arguments& a) {
+int diff(const CheckpointDiffArguments& a) {
   check<ConfigError>(a.files.size() == 2, "checkpoint diff: expected two files or runs, got ",
                      a.files.size());
   const train::Comparison found = train::compare(a.files[0], a.files[1], a.options);
@@ -96,7 +96,7 @@ int diff(const Arguments& a) {
 }  // namespace
 
 void add_checkpoint_diff(Command& group) {
-  auto [c, a] = group.command<Arguments>("diff", diff);
+  auto [c, a] = group.command<CheckpointDiffArguments>("diff", diff);
   c.add("files", a->files).required();
   c.add("--checkpoint", a->options.checkpoint);
   c.add("--tolerance", a->options.tolerance).not_negative();

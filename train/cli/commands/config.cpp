@@ -9,7 +9,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct ConfigArguments : Common {
   std::string config;
   bool comments = false;
   std::string task, variant = "softmax";
@@ -29,7 +29,7 @@ std::optional<data::TaskInfo> read_task(const train::Config& config, bool quiet)
   return task;
 }
 
-int dump(const Arguments& arguments) {
+int dump(const ConfigArguments& arguments) {
   train::Config config = train::Config::load(arguments.config);
   apply(arguments, config);
   const std::optional<data::TaskInfo> task = read_task(config, arguments.quiet);
@@ -41,7 +41,7 @@ int dump(const Arguments& arguments) {
 }
 
 /// The command line that repeats a call of config init.
-std::string call_of(const Arguments& a) {
+std::string call_of(const ConfigArguments& a) {
   return "longhand config init " + a.task + " " + a.variant + set_flags(a);
 }
 
@@ -64,7 +64,7 @@ int64_t batches_of_an_evaluation(const train::TrainSection& train) {
   return std::max<int64_t>((examples + batch - 1) / batch, 1);
 }
 
-int init(const Arguments& arguments) {
+int init(const ConfigArguments& arguments) {
   const bool causal_only = attention::capabilities(arguments.variant).causal_only;
   train::Config config;
   // With these, small models train well on most tasks.
@@ -111,12 +111,12 @@ int init(const Arguments& arguments) {
 
 void add_config(Command& program) {
   Command group = program.group("config");
-  auto [c, a] = group.command<Arguments>("dump", dump);
+  auto [c, a] = group.command<ConfigArguments>("dump", dump);
   c.add("config", a->config).required();
   c.flag("--comments", a->comments);
   c.common(*a, "set seed threads quiet words");
 
-  auto [start, b] = group.command<Arguments>("init", init);
+  auto [start, b] = group.command<ConfigArguments>("init", init);
   start.add("task", b->task).required();
   start.add("variant", b->variant);
   // A file that was written may have been edited.

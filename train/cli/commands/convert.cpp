@@ -8,7 +8,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct ConvertArguments : Common {
   std::string low_rank;
   bool no_evaluate = false;
   double seconds = 1;
@@ -19,8 +19,8 @@ struct Evaluated {
   train::Metrics before, after;
 };
 
-Evaluated evaluate(const Arguments& a, const train::SavedModel& run,
-                   const train::Conversion& conversion) {
+Evaluated evaluated_by(const ConvertArguments& a, const train::SavedModel& run,
+                       const train::Conversion& conversion) {
   const train::LoadedRun whole = open_run(a, run, a.quiet);
   attention::Transformer converted(nn::root(), conversion.after);
   load_weights(converted, conversion.checkpoint);
@@ -41,7 +41,7 @@ struct Timed {
   train::ModelSeconds before, after;
 };
 
-Timed measure(const Arguments& a, const train::SavedModel& run,
+Timed measure(const ConvertArguments& a, const train::SavedModel& run,
               const train::Conversion& conversion) {
   const Waiting waiting(a.quiet, "timing");
   const int64_t batch = read_options<train::TrainSection>(run.config.train()).loading.batch_size;
@@ -70,8 +70,9 @@ train::Table table_of(const train::Conversion& conversion) {
   return table;
 }
 
-int answer(const Arguments& a, const train::SavedModel& run, const train::Conversion& conversion,
-           const std::optional<Evaluated>& evaluated, const Timed& timed) {
+int answer(const ConvertArguments& a, const train::SavedModel& run,
+           const train::Conversion& conversion, const std::optional<Evaluated>& evaluated,
+           const Timed& timed) {
   Answer out(a.json);
   out.add("checkpoint", run.file)
       .add("step", run.checkpoint.training.step)
@@ -131,7 +132,7 @@ int answer(const Arguments& a, const train::SavedModel& run, const train::Conver
   return out.text("written        {out}\n").end();
 }
 
-int convert(const Arguments& a) {
+int convert(const ConvertArguments& a) {
   const auto rule = train::LowRankRule::parse(a.low_rank);
   train::check_model_path(a.out);
   if (!a.no_evaluate) data::Splits::only(a.split);
@@ -143,7 +144,7 @@ int convert(const Arguments& a) {
     return train::convert_to_low_rank(run, rule);
   }();
   std::optional<Evaluated> evaluated;
-  if (!a.no_evaluate) evaluated = evaluate(a, run, conversion);
+  if (!a.no_evaluate) evaluated = evaluated_by(a, run, conversion);
   const Timed timed = measure(a, run, conversion);
   train::write_model(a.out, conversion.checkpoint);
   return answer(a, run, conversion, evaluated, timed);
@@ -152,7 +153,7 @@ int convert(const Arguments& a) {
 }  // namespace
 
 void add_convert(Command& program) {
-  auto [c, a] = program.command<Arguments>("convert", convert);
+  auto [c, a] = program.command<ConvertArguments>("convert", convert);
   a->split = "validation";
   c.common(*a, "run");
   c.add("--low-rank", a->low_rank).required();

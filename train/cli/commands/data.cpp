@@ -42,7 +42,7 @@ class First final : public data::Dataset {
   int64_t size_;
 };
 
-struct Arguments : Common {
+struct DataArguments : Common {
   std::string task;  // or a run
   int64_t count = 0;
   bool tokens = false;
@@ -54,7 +54,7 @@ struct Made {
 };
 
 /// The data of a run, as its checkpoint describes them.
-train::Config config_of_run(const Arguments& arguments) {
+train::Config config_of_run(const DataArguments& arguments) {
   const train::SavedModel saved = train::load_model(arguments.task, "best");
   if (!arguments.trust_paths) saved.check_paths({"data.path"}, &arguments.set);
   train::Config config;
@@ -69,7 +69,7 @@ train::Config config_of_run(const Arguments& arguments) {
 }
 
 /// The splits to make: the given one, or all.
-Made make(const Arguments& arguments, const data::Splits& used = {}) {
+Made make(const DataArguments& arguments, const data::Splits& used = {}) {
   train::Config config;
   const std::vector<std::string> tasks = data::task_names();
   const bool is_task = std::ranges::find(tasks, arguments.task) != tasks.end();
@@ -129,7 +129,7 @@ std::string names_of(const data::TaskInfo& info, const std::vector<int32_t>& tar
   return out;
 }
 
-int make_file(const Arguments& arguments) {
+int make_file(const DataArguments& arguments) {
   const Made made = make(arguments);
   {
     const Waiting waiting(arguments.quiet, "writing " + arguments.out);
@@ -149,7 +149,7 @@ int make_file(const Arguments& arguments) {
       .end();
 }
 
-int show(const Arguments& arguments) {
+int show(const DataArguments& arguments) {
   const Made made = make(arguments, data::Splits::only(arguments.split));
   const data::TaskInfo& info = made.task.info;
   const data::Dataset& dataset = made.task.split(arguments.split);
@@ -183,7 +183,7 @@ int show(const Arguments& arguments) {
   return out.end();
 }
 
-int hash(const Arguments& arguments) {
+int hash(const DataArguments& arguments) {
   const bool one = !arguments.split.empty();
   const Made made = make(arguments, one ? data::Splits::only(arguments.split) : data::Splits());
   const Waiting waiting(arguments.quiet, "hashing");
@@ -209,7 +209,7 @@ int list_tasks(const Common& arguments) {
   return out.text("\nOptions of a task: longhand help data.NAME\n").end();
 }
 
-void add_task(Command& c, Arguments& a) {
+void add_task(Command& c, DataArguments& a) {
   c.add("task", a.task).required();
   c.common(a, "set seed trust_paths threads words");
 }
@@ -219,7 +219,7 @@ void add_task(Command& c, Arguments& a) {
 void add_data(Command& program) {
   Command group = program.group("data");
 
-  auto [make, m] = group.command<Arguments>("make", make_file);
+  auto [make, m] = group.command<DataArguments>("make", make_file);
   add_task(make, *m);
   make.out(m->out,
            [](const auto& file) {
@@ -229,7 +229,7 @@ void add_data(Command& program) {
   make.add("--count", m->count).positive();
   make.common(*m, "quiet json");
 
-  auto [show_some, s] = group.command<Arguments>("show", show);
+  auto [show_some, s] = group.command<DataArguments>("show", show);
   s->split = "train";
   s->count = 3;
   add_task(show_some, *s);
@@ -238,7 +238,7 @@ void add_data(Command& program) {
   show_some.flag("--tokens", s->tokens);
   show_some.common(*s, "json");
 
-  auto [hash_all, h] = group.command<Arguments>("hash", hash);
+  auto [hash_all, h] = group.command<DataArguments>("hash", hash);
   h->split.clear();  // all
   add_task(hash_all, *h);
   hash_all.add("--split", h->split);

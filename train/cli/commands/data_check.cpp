@@ -41,7 +41,7 @@ void fields(train::Is<Survey> auto& s, auto& f) {
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct DataCheckArguments : Common {
   std::string task, path;
   bool in_process = false, from_stdin = false;  // of check_hdf5()
 };
@@ -115,7 +115,7 @@ std::string remark_on_vocabulary(const data::TaskInfo& info, const std::vector<N
 }
 
 /// Reads a task from files, all of it, and lists what its splits hold.
-int check_task(const Arguments& arguments) {
+int check_task(const DataCheckArguments& arguments) {
   train::Config config;
   config.assign("data", "task", arguments.task, "TASK");
   config.assign("data", "path", arguments.path, "PATH");
@@ -158,7 +158,7 @@ data::Contents contents_of_listops(const std::string& file) {
   return data::contents_of(*data::in_memory(std::move(all)));
 }
 
-int check_listops(const Arguments& a) {
+int check_listops(const DataCheckArguments& a) {
   const data::listops::TsvReport report = data::listops::check_tsv(a.path);
   Answer out(a.json);
   out.add("file", a.path)
@@ -180,7 +180,7 @@ int check_listops(const Arguments& a) {
   return success;
 }
 
-int check_hdf5(const Arguments& a) {
+int check_hdf5(const DataCheckArguments& a) {
   const auto open_again = [&] {
     return a.from_stdin ? data::RegularFile(dup(STDIN_FILENO), a.path) : data::RegularFile(a.path);
   };
@@ -219,17 +219,17 @@ int check_hdf5(const Arguments& a) {
 void add_data_checks(Command& data) {
   Command check_files = data.group("check");
   for (const char* const task : {"tokens", "text_classification", "text_lm", "pixels"}) {
-    auto [c, a] = check_files.command<Arguments>(task, check_task);
+    auto [c, a] = check_files.command<DataCheckArguments>(task, check_task);
     a->task = task;
     a->split.clear();  // all
     c.add("path", a->path).required();
     c.add("--split", a->split);
     c.common(*a, "set json words");
   }
-  auto [listops, l] = check_files.command<Arguments>("listops", check_listops);
+  auto [listops, l] = check_files.command<DataCheckArguments>("listops", check_listops);
   listops.add("file", l->path).required();
   listops.common(*l, "json");
-  auto [hdf5, h] = check_files.command<Arguments>("hdf5", check_hdf5);
+  auto [hdf5, h] = check_files.command<DataCheckArguments>("hdf5", check_hdf5);
   hdf5.add("file", h->path).required();
   hdf5.flag("--in-process", h->in_process);
   hdf5.flag("--stdin", h->from_stdin);

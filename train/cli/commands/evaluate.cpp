@@ -27,7 +27,7 @@ void fields(Is<SegmentMetrics> auto& s, auto& f) {
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct EvaluateArguments : Common {
   std::vector<std::string> words;  // runs, and assignments after --set
   std::vector<std::string> runs;
   int64_t limit = 0;
@@ -37,14 +37,14 @@ struct Arguments : Common {
 };
 
 /// Seeds of draws: as many as --draws, from --seed on.
-std::vector<int64_t> seeds_of(const Arguments& arguments) {
+std::vector<int64_t> seeds_of(const EvaluateArguments& arguments) {
   std::vector<int64_t> seeds;
   for (int64_t i = 0; i < arguments.draws.value_or(0); ++i)
     seeds.push_back(static_cast<int64_t>(seed_or_default(arguments)) + i);
   return seeds;
 }
 
-int evaluate_over_grid(const Arguments& arguments) {
+int evaluate_over_grid(const EvaluateArguments& arguments) {
   check<ConfigError>(arguments.runs.size() == 1, "--grid and --over: expected one run, got ",
                      arguments.runs.size());
   const train::SavedModel run = load_run(arguments, arguments.runs[0]);
@@ -67,7 +67,7 @@ int evaluate_over_grid(const Arguments& arguments) {
   return finish(arguments, results, {.hidden = {"draws"}, .readable = readable});
 }
 
-int evaluate_as_ensemble(const Arguments& arguments) {
+int evaluate_as_ensemble(const EvaluateArguments& arguments) {
   std::vector<train::SavedModel> runs;
   for (const std::string& run : arguments.runs) runs.push_back(load_run(arguments, run));
   Progress progress(arguments.quiet || arguments.json, "evaluate", 2);
@@ -87,7 +87,7 @@ int evaluate_as_ensemble(const Arguments& arguments) {
 /// Reports data with longer sequences than those that the model was trained on. Throws ConfigError if
 /// the model cannot read them. `trained` is the configuration of the checkpoint. Lengths that are known
 /// only from files are not compared.
-void check_length(const train::Config& trained, const Arguments& arguments) {
+void check_length(const train::Config& trained, const EvaluateArguments& arguments) {
   train::Config config = trained;
   for (const std::string& assignment : arguments.set) config.assign(assignment);
   const auto before = train::read_task_info(trained), now = train::read_task_info(config);
@@ -106,7 +106,7 @@ void check_length(const train::Config& trained, const Arguments& arguments) {
         arguments.split, now->max_length, before->max_length, before->max_length, now->max_length);
 }
 
-int evaluate_run(const Arguments& arguments) {
+int evaluate_run(const EvaluateArguments& arguments) {
   for (const auto& [flag, value] : {std::pair{"-o", &arguments.out}, {"--table", &arguments.table}})
     check<ConfigError>(value->empty(), flag, " ", *value,
                        ": expected --grid, --over, --draws or several runs; the result of a single "
@@ -183,7 +183,7 @@ int evaluate_run(const Arguments& arguments) {
   return out.text("peak memory    {peak_memory_bytes:MiB} MiB\n").end();
 }
 
-int evaluate(Arguments arguments) {
+int evaluate(EvaluateArguments arguments) {
   for (const std::string& word : arguments.words) {
     const bool is_run = word.find('=') == std::string::npos || fs::exists(word);
     (is_run ? arguments.runs : arguments.set).push_back(word);
@@ -198,7 +198,7 @@ int evaluate(Arguments arguments) {
 }  // namespace
 
 void add_evaluate(Command& program) {
-  auto [c, a] = program.command<Arguments>("evaluate", evaluate);
+  auto [c, a] = program.command<EvaluateArguments>("evaluate", evaluate);
   c.add("runs", a->words).required();
   c.common(*a, "split checkpoint");
   c.add("--limit", a->limit).positive();

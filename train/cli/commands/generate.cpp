@@ -9,12 +9,12 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct GenerateArguments : Common {
   std::string prompt;
   train::GenerateOptions options;
 };
 
-int generate(const Arguments& arguments) {
+int generate(const GenerateArguments& arguments) {
   const train::SavedModel run = train::load_model(arguments.run, arguments.checkpoint);
   const std::unique_ptr<attention::Transformer> model = model_of(run);
   train::GenerateOptions options = arguments.options;
@@ -43,7 +43,7 @@ int generate(const Arguments& arguments) {
 }  // namespace
 
 void add_generate(Command& program) {
-  auto [c, a] = program.command<Arguments>("generate", generate);
+  auto [c, a] = program.command<GenerateArguments>("generate", generate);
   c.common(*a, "run");
   c.add("--prompt", a->prompt);
   c.add("--tokens", a->options.tokens).positive();

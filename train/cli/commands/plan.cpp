@@ -6,7 +6,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct PlanArguments : Common {
   std::string config, bench;
   std::vector<int64_t> ranks{1, 2, 4, 8}, length;  // length: empty: that of the configuration
   std::vector<std::string> rates;
@@ -16,7 +16,7 @@ struct Arguments : Common {
   bool here = false;
 };
 
-train::Rates network_of(const Arguments& a) {
+train::Rates network_of(const PlanArguments& a) {
   check<ConfigError>(a.rates.empty() || (!a.latency && !a.bandwidth),
                      "plan: --rates are measured, --latency and --bandwidth assumed; expected one "
                      "or the other");
@@ -42,7 +42,7 @@ void check_numbers(const std::vector<int64_t>& values, const char* flag, int64_t
     check<ConfigError>(value <= most, flag, " ", value, ": expected at most ", most);
 }
 
-int plan(const Arguments& a) {
+int plan(const PlanArguments& a) {
   check_numbers(a.ranks, "--ranks", 1 << 20);
   check_numbers(a.length, "--length", int64_t{1} << 30);
   check<ConfigError>(!a.memory || (*a.memory > 0 && std::isfinite(*a.memory)), "--memory ",
@@ -90,7 +90,7 @@ int plan(const Arguments& a) {
 }  // namespace
 
 void add_plan(Command& program) {
-  auto [c, a] = program.command<Arguments>("plan", plan);
+  auto [c, a] = program.command<PlanArguments>("plan", plan);
   c.add("config", a->config).required();
   c.add("--ranks", a->ranks).positive();
   c.add("--length", a->length).positive();

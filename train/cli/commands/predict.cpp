@@ -7,14 +7,14 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct PredictArguments : Common {
   std::string data;
   int64_t limit = 0;
   bool logits = false, tokens = false;
 };
 
 /// What the predictions are of.
-std::map<std::string, std::string> about(const Arguments& a, const std::string& split,
+std::map<std::string, std::string> about(const PredictArguments& a, const std::string& split,
                                          const train::LoadedRun& run) {
   return {{"longhand", longhand::version()},
           {"checkpoint", run.source.checkpoint},
@@ -26,7 +26,7 @@ std::map<std::string, std::string> about(const Arguments& a, const std::string& 
           {"values", a.logits ? "logits" : "probabilities"}};
 }
 
-int predict(Arguments a) {
+int predict(PredictArguments a) {
   train::check_predictions_path(a.out);
   check<ConfigError>(!a.tokens || a.out.empty() || fs::path(a.out).extension() == ".jsonl",
                      "--tokens: expected JSON Lines, as with -o NAME.jsonl; got -o ", a.out);
@@ -100,7 +100,7 @@ int predict(Arguments a) {
 }  // namespace
 
 void add_predict(Command& program) {
-  auto [c, a] = program.command<Arguments>("predict", predict);
+  auto [c, a] = program.command<PredictArguments>("predict", predict);
   c.common(*a, "run");
   c.out(a->out, [](const auto& file) {
     return begins_with(file, "{\"example\": 0, \"target") ||

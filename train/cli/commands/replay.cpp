@@ -36,7 +36,7 @@ namespace {
 
 constexpr size_t most_gradients = 8;  // that are printed
 
-struct Arguments : Common {
+struct ReplayArguments : Common {
   std::string file;
 };
 
@@ -54,7 +54,8 @@ void print(Answer& out, const train::BadOperation& bad) {
   print(bad.backward ? "gradient of input" : "result", bad.results);
 }
 
-int answer(const Arguments& arguments, const std::string& file, const train::ReplayedStep& step) {
+int answer(const ReplayArguments& arguments, const std::string& file,
+           const train::ReplayedStep& step) {
   Answer out(arguments.json);
   out.add("snapshot", file)
       .add("step", step.step)
@@ -80,7 +81,7 @@ int answer(const Arguments& arguments, const std::string& file, const train::Rep
   return out.end(step.good() ? success : diverged);
 }
 
-int replay(const Arguments& arguments) {
+int replay(const ReplayArguments& arguments) {
   const bool is_run = fs::is_directory(arguments.file);
   train::SavedModel snapshot =
       train::load_model(arguments.file, is_run ? train::last_snapshot(arguments.file) : "");
@@ -99,7 +100,7 @@ int replay(const Arguments& arguments) {
 }  // namespace
 
 void add_replay(Command& program) {
-  auto [c, a] = program.command<Arguments>("replay", replay);
+  auto [c, a] = program.command<ReplayArguments>("replay", replay);
   c.add("file", a->file).required();
   c.common(*a, "trust_paths accept_data threads quiet json");
 }

@@ -11,7 +11,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {  // out, if empty: report.html, or stdout
+struct ReportArguments : Common {  // out, if empty: report.html, or stdout
   std::vector<std::string> paths;
   std::string baseline;  // one of them
   bool csv = false;
@@ -21,14 +21,14 @@ struct Arguments : Common {  // out, if empty: report.html, or stdout
   bool serif = false;
 };
 
-train::ReportFormat format_of(const Arguments& arguments) {
+train::ReportFormat format_of(const ReportArguments& arguments) {
   return arguments.csv    ? train::ReportFormat::csv
          : arguments.json ? train::ReportFormat::json
                           : train::ReportFormat::html;
 }
 
 /// Writes all charts to a folder.
-int write_figures(const Arguments& arguments, const train::ReportInputs& inputs) {
+int write_figures(const ReportArguments& arguments, const train::ReportInputs& inputs) {
   constexpr double points_per_mm = 72 / 25.4;
   check<ConfigError>(arguments.width >= 40 && arguments.width <= 1000, "--figure-width ",
                      arguments.width, ": expected 40 to 1000 mm");
@@ -56,7 +56,7 @@ int write_figures(const Arguments& arguments, const train::ReportInputs& inputs)
 }
 
 /// Adds the comparisons of all other sweeps with --baseline before the results; how many.
-size_t add_comparisons(const Arguments& a, train::ReportInputs& inputs) {
+size_t add_comparisons(const ReportArguments& a, train::ReportInputs& inputs) {
   if (a.baseline.empty()) return 0;
   const fs::path path = a.baseline;
   const train::ReportedResults& baseline = results_of_sweep(inputs, path);
@@ -72,7 +72,7 @@ size_t add_comparisons(const Arguments& a, train::ReportInputs& inputs) {
   return comparisons.size();
 }
 
-int report(const Arguments& arguments) {
+int report(const ReportArguments& arguments) {
   check_table(arguments);
   check<ConfigError>(arguments.style.columns.empty() || !arguments.table.empty(),
                      "--columns are of the table of variants; expected --table md, csv, tex or "
@@ -118,7 +118,7 @@ int report(const Arguments& arguments) {
 }  // namespace
 
 void add_report(Command& program) {
-  auto [c, a] = program.command<Arguments>("report", report);
+  auto [c, a] = program.command<ReportArguments>("report", report);
   c.add("paths", a->paths).required();
   c.add("--baseline", a->baseline);
   c.out(a->out, [a = a](const auto& file) { return train::may_replace(file, format_of(*a)); });

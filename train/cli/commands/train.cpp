@@ -12,7 +12,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct TrainArguments : Common {
   std::string config;  // for a new run
   std::string resume;  // or the directory of a run to resume
   std::string init_from, distill_from;
@@ -63,7 +63,7 @@ class Reporter {
   train::Progress now_;
 };
 
-train::Config configuration(const Arguments& a) {
+train::Config configuration(const TrainArguments& a) {
   check<ConfigError>(!a.config.empty(),
                      "train: expected CONFIG.toml or --resume DIR; see longhand train --help");
   train::Config config = train::Config::load(a.config);
@@ -75,7 +75,7 @@ train::Config configuration(const Arguments& a) {
 }
 
 /// Prints what the run would take; an error if that is more than there is.
-int print_estimate(const Arguments& a) {
+int print_estimate(const TrainArguments& a) {
   const train::MemoryRequest request = train::memory_request(configuration(a));
   const train::MemoryEstimate estimate = train::estimate_memory(request);
   const train::MemoryLimit limit = train::memory_limit(request);
@@ -92,7 +92,7 @@ int print_estimate(const Arguments& a) {
   return success;
 }
 
-std::unique_ptr<train::Run> start(const Arguments& a) {
+std::unique_ptr<train::Run> start(const TrainArguments& a) {
   const auto waiting = [&] { return Waiting(a.quiet, "preparing data and model"); };
   if (!a.resume.empty()) {
     check<ConfigError>(!a.seed, "--seed: the seed of a resumed run cannot change");
@@ -160,7 +160,7 @@ int follow() {
   return why == train::Stopped::signal ? stopped : success;
 }
 
-int train(const Arguments& arguments) {
+int train(const TrainArguments& arguments) {
   if (arguments.estimate) return print_estimate(arguments);
   const std::vector<std::string> binding = train::binding_warnings(ranks());
   if (ranks().rank() > 0) return follow();
@@ -214,7 +214,7 @@ int train(const Arguments& arguments) {
 }  // namespace
 
 void add_train(Command& program) {
-  auto [c, a] = program.command<Arguments>("train", train);
+  auto [c, a] = program.command<TrainArguments>("train", train);
   const Argument config = c.add("config", a->config);
   Argument resume = c.add("--resume", a->resume);
   resume.also(fmt::format(" {}", fmt::join(train::resumable_options(), ", ")));

@@ -7,7 +7,7 @@
 namespace longhand::cli {
 namespace {
 
-struct Arguments : Common {
+struct VariantsArguments : Common {
   int64_t length = 1024, heads = 2, head_dim = 32;
 };
 
@@ -19,7 +19,7 @@ struct Row {
 };
 
 // With default options.
-Row look_at(const std::string& name, const Arguments& a) {
+Row look_at(const std::string& name, const VariantsArguments& a) {
   attention::Config config;
   config.heads = a.heads;
   config.head_dim = a.head_dim;
@@ -65,7 +65,7 @@ Json to_json(const Row& row) {
           {"paper", spec.paper}};
 }
 
-int variants(const Arguments& arguments) {
+int variants(const VariantsArguments& arguments) {
   std::vector<Row> rows;
   for (const std::string& name : attention::names()) rows.push_back(look_at(name, arguments));
   Answer out(arguments.json);
@@ -117,7 +117,7 @@ int variants(const Arguments& arguments) {
 }  // namespace
 
 void add_variants(Command& program) {
-  auto [c, a] = program.command<Arguments>("variants", variants);
+  auto [c, a] = program.command<VariantsArguments>("variants", variants);
   c.add("--length", a->length).positive();
   c.add("--heads", a->heads).positive();
   c.add("--head-dim", a->head_dim).positive();

@@ -35,11 +35,11 @@ bool is_script(const std::filesystem::path& file) {
          });
 }
 
-struct Arguments : Common {
+struct CompletionArguments : Common {
   std::string shell;
 };
 
-int completion(const Arguments& a) {
+int completion(const CompletionArguments& a) {
   const auto script = scripts.find(a.shell);
   check<ConfigError>(script != scripts.end(), "completion: there is no script for ", a.shell,
                      "; expected bash, zsh or fish");
@@ -50,7 +50,7 @@ int completion(const Arguments& a) {
 }  // namespace
 
 void add_completion(Command& program) {
-  auto [c, a] = program.command<Arguments>("completion", completion);
+  auto [c, a] = program.command<CompletionArguments>("completion", completion);
   c.add("shell", a->shell).required();
   c.out(a->out, is_script);
 }

@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct HelpArguments {
   std::vector<std::string> words;  // empty: list the topics
   bool markdown = false;
   std::string man_pages;  // a folder
@@ -80,7 +80,7 @@ std::string sections(const CommandPage& page) {
   return out;
 }
 
-int help(const Arguments& arguments, const CommandPage& program) {
+int help(const HelpArguments& arguments, const CommandPage& program) {
   if (!arguments.man_pages.empty()) {
     write_man_pages(program, arguments.man_pages);
     return success;
@@ -124,8 +124,8 @@ int help(const Arguments& arguments, const CommandPage& program) {
 }  // namespace
 
 void add_help(Command& program) {
-  auto [c, a] = program.command<Arguments>(
-      "help", [program](const Arguments& given) { return help(given, program.page()); });
+  auto [c, a] = program.command<HelpArguments>(
+      "help", [program](const HelpArguments& given) { return help(given, program.page()); });
   c.add("topic", a->words);
   c.flag("--markdown", a->markdown);
   c.add("--man-pages", a->man_pages);
