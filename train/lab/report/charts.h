@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -44,6 +45,10 @@ struct ChartContext {
   int64_t hue_of(const std::string& family) const;  // -1: not known
 };
 std::vector<Figure> figures_of(const Table& table, const Chart& chart, const ChartContext& context);
+
+/// Cuts things into parts of at most `hues` of which none has a colour twice, as far as that is possible.
+std::vector<std::vector<size_t>> cut_by_hue(const std::vector<size_t>& all,
+                                            const std::function<int64_t(size_t)>& hue_of);
 
 /// A name for a figure, "test-accuracy-by-variant": letters, digits and hyphens. `seen` counts the names given so
 /// far, so that none is given twice.
