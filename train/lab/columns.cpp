@@ -1,9 +1,13 @@
 #include "longhand/train/lab/columns.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <set>
+#include <span>
 
 namespace longhand::train {
 
@@ -29,6 +33,16 @@ std::string text_at(const Table& table, size_t row, std::optional<size_t> column
 std::string capital(std::string text) {
   if (!text.empty()) text[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[0])));
   return text;
+}
+
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t most = 4;
+  if (names.size() == 1) return names[0];
+  if (names.size() > most + 1)
+    return fmt::format("{} and {} more", fmt::join(std::span(names).first(most), ", "),
+                       names.size() - most);
+  return fmt::format("{} and {}", fmt::join(std::span(names).first(names.size() - 1), ", "),
+                     names.back());
 }
 
 size_t index_in(std::vector<std::string>& names, const std::string& name) {

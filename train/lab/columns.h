@@ -23,6 +23,9 @@ std::string text_at(const Table& table, size_t row, std::optional<size_t> column
 /// With a capital letter at its begin.
 std::string capital(std::string text);
 
+/// "a, b and c", or "a, b, c, d and 4 more"
+std::string listed(const std::vector<std::string>& names);
+
 /// The place of a name in a list, to which it is added if it is new.
 size_t index_in(std::vector<std::string>& names, const std::string& name);
 

@@ -1,14 +1,13 @@
 #include "longhand/train/lab/headline.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <span>
 
 #include "longhand/core/statistics.h"
+#include "longhand/train/lab/columns.h"
 #include "longhand/train/results/table.h"
 
 namespace longhand::train {
@@ -84,17 +83,6 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
                   best.name, all[gap] >= solved_from ? "solves it" : "reaches " + rounded(all[gap]),
                   own, best.scores.size(), other.name, theirs, other.scores.size(), lead.p);
   return lead;
-}
-
-/// "a, b and c", or "a, b, c and 4 more"
-std::string listed(const std::vector<std::string>& names) {
-  constexpr size_t most = 4;
-  if (names.size() == 1) return names[0];
-  if (names.size() > most + 1)
-    return fmt::format("{} and {} more", fmt::join(std::span(names).first(most), ", "),
-                       names.size() - most);
-  return fmt::format("{} and {}", fmt::join(std::span(names).first(names.size() - 1), ", "),
-                     names.back());
 }
 
 std::string difference_text(const Estimate& difference) {

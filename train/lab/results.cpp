@@ -474,11 +474,13 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
       return trial < grid.trials.size() &&
              (row.search.trials[trial].needed || row.search.trials[trial].metric);
     };
+    const std::optional<double> best = row.search.trials[*row.trial].metric;
+    if (sweep.metric == "accuracy" && best >= 1) continue;
     if (!is_known(*row.trial - 1) || !is_known(*row.trial + 1)) edges.push_back(row.variant->label);
   }
   if (!edges.empty())
     text += fmt::format(" The first or last value of {} was best for: {}; others may be better.",
-                        grid.search_key, fmt::join(edges, ", "));
+                        grid.search_key, listed(edges));
   const CellCounts counts = count_cells(sweep, grid, states);
   for (const auto& [number, what] :
        {std::pair{counts.failed, "failed"}, {counts.diverged, "diverged"}})

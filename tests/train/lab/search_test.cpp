@@ -4,6 +4,8 @@
 #include <map>
 
 #include "longhand/core/error.h"
+#include "longhand/train/config/experiment.h"
+#include "longhand/train/lab/results.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
 
@@ -73,6 +75,23 @@ struct SearchOfOne {
 using Until = std::map<size_t, int64_t>;
 
 }  // namespace
+
+TEST_CASE("a best value at the end of a range is said to be there, unless nothing is better") {
+  const auto summary = [](double best) {
+    SearchOfOne s("optimizer.lr = [1e-3, 2e-3, 4e-3]\n", "seeds = 1");
+    for (size_t trial = 0; trial < 3; ++trial)
+      s.train(trial, {{100, best - 0.1 * static_cast<double>(2 - trial)}});
+    const test::TemporaryDirectory folder;
+    for (const SweepCell& cell : s.grid.cells) {
+      std::filesystem::create_directories(cell_directory(folder.path(), cell));
+      test::write_text(cell_directory(folder.path(), cell) / "config.toml",
+                       effective_config(Config::parse(cell.config, "cell.toml"), nullptr));
+    }
+    return sweep_results(s.sweep, s.grid, s.states, folder.path(), "").summary;
+  };
+  CHECK_THAT(summary(0.9), Contains("of optimizer.lr was best for: ") && Contains("may be better"));
+  CHECK_THAT(summary(1), !Contains("may be better"));
+}
 
 TEST_CASE("the range of a search grows while its first or last value is the best") {
   SearchOfOne s("optimizer.lr = [1e-3, 2e-3, 4e-3]\nextend = 2\n");
