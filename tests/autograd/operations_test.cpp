@@ -47,10 +47,9 @@ Op linear_with(LinearOptions options) {
 
 const CheckOptions views{.view = true, .order = Order::other, .any_dtype = true};
 const CheckOptions copies{.any_dtype = true};
-// Errors of these grow with the square of the condition number; OpenBLAS's kernels without AVX round the most.
 const CheckOptions inverses{.expanded = false,
                             .f32_tolerance = 1e-3,
-                            .long_tolerance = 2e-4,
+                            .long_tolerance = 1e-4,
                             .order = Order::other,
                             .non_finite = NonFinite::refused};
 const CheckOptions moved{.view = true, .order = Order::other, .any_dtype = true};

@@ -123,7 +123,7 @@ kill_rank() {
 warnings() { grep -c "^longhand: warning: rank $1 on .* has not joined" "$runs/log" || true; }
 
 stop_rank() {
-  local options victim rank ranks=(0 2) steps=200  # it must not end before it is stopped
+  local options victim rank ranks=(0 2) steps=400  # it must not end before it is stopped
   options=$(set_options train.steps=$steps)
   "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $options
   for stopped in ${ranks[@]}; do
