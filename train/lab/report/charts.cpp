@@ -567,7 +567,7 @@ Figures figures_of(const ReportInputs& inputs, const Board& board) {
   };
   add(board.matrix, out.matrix);
   add(board.leaderboard, out.leaderboard);
-  out.curves = learning_curves(inputs, board, context, families, out.curve_steps);
+  std::tie(out.curves, out.curve_steps) = learning_curves(inputs, board, context, families);
   for (const std::string& family : families) out.hues.push_back(context.hue_of(family) % hues);
   for (const ReportedResults& each : inputs.results) {
     auto& figures = out.results.emplace_back();

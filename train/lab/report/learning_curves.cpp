@@ -7,7 +7,6 @@
 #include <limits>
 #include <set>
 #include <span>
-#include <utility>
 
 #include "longhand/train/lab/columns.h"
 
@@ -264,12 +263,12 @@ class LearningCurves {
 
 }  // namespace
 
-std::vector<Figure> learning_curves(const ReportInputs& inputs, const Board& board,
-                                    const ChartContext& context,
-                                    const std::vector<std::string>& families, int64_t& steps) {
+std::pair<std::vector<Figure>, int64_t> learning_curves(const ReportInputs& inputs,
+                                                        const Board& board,
+                                                        const ChartContext& context,
+                                                        const std::vector<std::string>& families) {
   const LearningCurves curves(inputs, board, context, families);
-  steps = curves.width();
-  return curves.figures();
+  return {curves.figures(), curves.width()};
 }
 
 }  // namespace longhand::train
