@@ -99,8 +99,8 @@ struct LinearParameters {
 Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
                  const LinearOptions& options = {});
 /// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that do not exceed
-/// tolerance times the largest one count as 0 (see pseudo_inverse() in core/linalg.h). The gradient
-/// assumes that the rank is constant.
+/// tolerance times the largest one count as 0 (see inverted_svd() in core/linalg.h). The gradient
+/// assumes that the rank is constant. Computed in f64, since the condition number multiplies errors.
 Variable pinv(const Variable& a, double tolerance = 1e-12);
 /// `iterations` steps of Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ))) for each of a's matrices (…,
 /// m, m), from Z = start of the same shape. They converge to A⁺ if start is close enough to it,

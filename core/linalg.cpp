@@ -110,22 +110,38 @@ Tensor symmetric_eigenvalues(const Tensor& a) {
   return out;
 }
 
-Tensor pseudo_inverse(const Tensor& a, double tolerance) {
-  const Svd d = svd(a);
-  Tensor scaled = d.u.clone();  // columns divided by the singular values: A⁺ = V S⁻¹ Uᵀ
+Svd inverted_svd(const Tensor& a, double tolerance) {
+  Svd out = svd(a);
+  if (is_dry()) return out;
+  dispatch_float(a.dtype(), [&]<class T>() {
+    const int64_t k = out.s.numel(), m = a.size(0), n = a.size(1);
+    const double noise = static_cast<double>(std::max(m, n)) *
+                         static_cast<double>(std::numeric_limits<T>::epsilon());
+    T* const s = out.s.data<T>();
+    const T least = static_cast<T>(std::max(tolerance, noise)) * s[0];
+    for (int64_t j = 0; j < k; ++j) {
+      if (s[j] > least) {
+        s[j] = 1 / s[j];
+        continue;
+      }
+      s[j] = 0;
+      for (int64_t i = 0; i < m; ++i) out.u.data<T>()[i * k + j] = 0;
+      std::fill_n(out.vt.data<T>() + j * n, n, T{0});
+    }
+  });
+  return out;
+}
+
+Tensor pseudo_inverse(const Svd& inverted) {
+  const auto& [u, s, vt] = inverted;
+  Tensor scaled = u.clone();  // A⁺ = V S⁻¹ Uᵀ
   if (!is_dry())
-    dispatch_float(a.dtype(), [&]<class T>() {
-      const int64_t k = d.s.numel();
-      const double noise = static_cast<double>(std::max(a.size(0), a.size(1))) *
-                           static_cast<double>(std::numeric_limits<T>::epsilon());
-      const T least = static_cast<T>(std::max(tolerance, noise)) * d.s.data<T>()[0];
-      const T* const s = d.s.data<T>();
-      T* const u = scaled.data<T>();
-      for (int64_t i = 0; i < scaled.size(0); ++i)
-        for (int64_t j = 0; j < k; ++j) u[i * k + j] *= s[j] > least ? 1 / s[j] : T{0};
+    dispatch_float(s.dtype(), [&]<class T>() {
+      const int64_t k = s.numel();
+      for (int64_t i = 0; i < scaled.numel(); ++i) scaled.data<T>()[i] *= s.data<T>()[i % k];
     });
-  Tensor out = Tensor::empty({a.size(1), a.size(0)}, a.dtype());
-  matmul_into(out, d.vt.transpose(0, 1), scaled.transpose(0, 1));
+  Tensor out = Tensor::empty({vt.size(1), u.size(0)}, s.dtype());
+  matmul_into(out, vt.transpose(0, 1), scaled.transpose(0, 1));
   return out;
 }
 

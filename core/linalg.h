@@ -26,9 +26,15 @@ Svd svd(const Tensor& a);
 /// triangle. Throws ShapeError for another shape and Error if LAPACK does not converge.
 Tensor symmetric_eigenvalues(const Tensor& a);
 
-/// Returns the Moore-Penrose inverse (n, m) of a (m, n). Singular values that do not exceed
-/// tolerance times the largest one count as 0. A tolerance below max(m, n) times the machine
+/// svd() with the reciprocals of the singular values, of which those that do not exceed tolerance times the largest
+/// one count as 0: for them the reciprocal and the vectors are 0. A tolerance below max(m, n) times the machine
 /// epsilon of the dtype is raised to that.
-Tensor pseudo_inverse(const Tensor& a, double tolerance = 1e-12);
+Svd inverted_svd(const Tensor& a, double tolerance);
+
+/// Returns the Moore-Penrose inverse (n, m) of a (m, n), given its inverted_svd().
+Tensor pseudo_inverse(const Svd& inverted);
+inline Tensor pseudo_inverse(const Tensor& a, double tolerance = 1e-12) {
+  return pseudo_inverse(inverted_svd(a, tolerance));
+}
 
 }  // namespace longhand

@@ -1,6 +1,13 @@
 // P = A⁺          dA = -Pᵀ dP Pᵀ + (I - A P) dPᵀ P Pᵀ + Pᵀ P dPᵀ (I - P A)
 //
-// if the rank is constant near A. Golub & Pereyra 1973.
+// if the rank is constant near A (Golub & Pereyra 1973). The products A P and P A are off by the condition number
+// of A times the rounding; with A = U S Vᵀ, of as many columns as the rank, U Uᵀ and V Vᵀ are the same projections, and
+// orthonormal columns keep the digits. With B = dPᵀ V, M = Uᵀ B and R = S⁻¹,
+//
+//   dA = (B R² - U (M R² + R Mᵀ R)) Vᵀ + U R² (Uᵀ dPᵀ - M Vᵀ)
+#include <algorithm>
+#include <limits>
+
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/linalg.h"
@@ -14,25 +21,36 @@ Variable pinv(const Variable& a, double tolerance) {
   check<ShapeError>(a.rank() >= 2 && a.size(-2) >= 1 && a.size(-1) >= 1,
                     "pinv: expected non-empty matrices (…, m, n), got ", a.shape());
   const int64_t m = a.size(-2), n = a.size(-1), count = a.value().numel() / (m * n);
-  Shape shape = a.shape();
-  std::swap(shape[-2], shape[-1]);
-  Tensor out = Tensor::empty(shape, a.dtype());
+  const int64_t k = std::min(m, n);
+  // In double precision: the vectors of f32, too, are off by the condition number times the rounding.
+  const bool rounded = a.dtype() == DType::f32;
+  const double noise = static_cast<double>(std::max(m, n)) * std::numeric_limits<float>::epsilon(),
+               least = rounded ? std::max(tolerance, noise) : tolerance;
+  const auto matrices = [&](int64_t rows, int64_t columns) {
+    Shape shape = a.shape();
+    shape[-2] = rows, shape[-1] = columns;
+    return Tensor::empty(shape, a.dtype());
+  };
+  Tensor out = matrices(n, m), U = matrices(m, k), Vt = matrices(k, n), R = matrices(1, k);
   const Tensor from = a.value().contiguous().reshape({count, m, n});
-  const Tensor to = out.reshape({count, n, m});
   parallel_for(count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      copy_into(to.select(0, i), pseudo_inverse(from.select(0, i), tolerance));
+    for (int64_t i = begin; i < end; ++i) {
+      const auto keep = [&](const Tensor& all, const Tensor& x) {
+        copy_into(all.reshape({count, x.numel()}).select(0, i), x.reshape({x.numel()}));
+      };
+      const Svd d = inverted_svd(from.select(0, i).to(DType::f64), least);
+      keep(out, pseudo_inverse(d)), keep(U, d.u), keep(Vt, d.vt), keep(R, d.s);
+    }
   });
-  return record("pinv", out, {a},
-                [a = a.value(), out](const Tensor& grad_out, std::span<GradSlot> grad_in) {
-                  const Variable A(a), P(out), dP(grad_out);
-                  const Variable Pt = transpose(P, -2, -1), dPt = transpose(dP, -2, -1);
-                  const Variable PdPt = matmul(P, dPt);
-                  const Variable left = dPt - matmul(A, PdPt), right = matmul(Pt, PdPt);
-                  const Variable dA = matmul(matmul(left, P), Pt) + right -
-                                      matmul(matmul(right, P), A) - matmul(matmul(Pt, dP), Pt);
-                  grad_in[0].take(dA.value());
-                });
+  return record("pinv", out, {a}, [=](const Tensor& grad_out, std::span<GradSlot> grad_in) {
+    const Variable u(U), vt(Vt), r(R), dP(grad_out);
+    const Variable ut = transpose(u, -2, -1), rt = transpose(r, -2, -1),
+                   dPt = transpose(dP, -2, -1);
+    const Variable B = matmul(dPt, transpose(vt, -2, -1)), M = matmul(ut, B);
+    const Variable left = B * r * r - matmul(u, M * r * r + transpose(M, -2, -1) * r * rt);
+    const Variable right = rt * rt * (matmul(ut, dPt) - matmul(M, vt));
+    grad_in[0].take((matmul(left, vt) + matmul(u, right)).value());
+  });
 }
 
 }  // namespace longhand

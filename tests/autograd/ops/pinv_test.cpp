@@ -39,6 +39,21 @@ TEST_CASE("pinv: gradients of rank-deficient matrices, for changes that preserve
   CHECK(report.ok);
 }
 
+TEST_CASE("pinv: the condition number does not multiply the rounding of f32") {
+  for (const auto& [m, n] : {std::pair{5, 5}, {6, 4}, {4, 6}}) {
+    INFO(m << " x " << n);
+    const Tensor a = of_values(m, n, {2, 1, 0.1, 1e-4}).to(DType::f32);
+    const std::vector<Tensor> found = run([](const Variables& in) { return pinv(in[0]); }, {a}, 2);
+    const std::vector<Tensor> exact =
+        run([](const Variables& in) { return pinv(in[0], 1e-6); }, {a.to(DType::f64)}, 2);
+    for (const size_t i : {0, 1}) {
+      const double size = max(reshape(Variable(exact[i]), {-1}), 0).value().item();
+      CHECK(close((Variable(found[i].to(DType::f64)) * (1 / size)).value(),
+                  (Variable(exact[i]) * (1 / size)).value(), 1e-6));
+    }
+  }
+}
+
 TEST_CASE("pinv: singular values at or below the tolerance count as 0") {
   const Tensor a = of_values(4, 4, {2, 1, 1e-3, 0});
   CHECK(close(pinv(Variable(a), 1e-2).value(), pinv(Variable(of_values(4, 4, {2, 1}))).value(),
