@@ -176,9 +176,7 @@ void GradSlot::take(Tensor grad) {
 Variable detail::make_result(std::string_view op, Tensor out, std::span<const Variable> inputs,
                              Backward backward) {
   Variable result(std::move(out));
-  bool needed = false;
-  for (const Variable& input : inputs) needed = needed || input.requires_grad();
-  if (!needed || !recording) return result;
+  if (!is_recorded(inputs)) return result;
   check<ShapeError>(is_float(result.dtype()), op, ": expected a result of a float dtype, got ",
                     result.dtype());
   result.node_ = make_node(result.value_, op);
@@ -194,6 +192,10 @@ void detail::notify_observer(std::string_view op, std::span<const Variable> inpu
   Operation operation{.name = op, .inputs = inputs, .in_backward = foreign_nodes > 0};
   if (recorded.node_) operation.number = recorded.node_->number;
   OperationObserver::notify(operation, result.value_);
+}
+
+bool is_recorded(std::span<const Variable> inputs) {
+  return recording && std::ranges::any_of(inputs, &Variable::requires_grad);
 }
 
 Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,

@@ -136,9 +136,12 @@ class GradSlot {
   bool served_ = false;
 };
 
-/// Returns the result of an operation as a Variable with its inputs and backward function. If no input
-/// needs a gradient, or recording is disabled (NoGrad), the rule is dropped. `op` must have static
-/// lifetime (a literal).
+/// Whether an operation with these inputs is recorded: one of them needs a gradient, and recording is
+/// enabled (no NoGrad).
+bool is_recorded(std::span<const Variable> inputs);
+
+/// Returns the result of an operation as a Variable with its inputs and backward function. Unless it
+/// is_recorded(), the rule is dropped. `op` must have static lifetime (a literal).
 Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
                 Backward backward);
 inline Variable record(std::string_view op, Tensor out, std::initializer_list<Variable> inputs,

@@ -225,9 +225,7 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   const DeltaTensors x =
       in.each([&](const Variable& y) { return y.defined() ? numbers(y.value()) : Tensor(); });
 
-  bool gradients = false;
-  for (const Variable& operand : operands)
-    gradients = gradients || (grad_enabled() && operand.requires_grad());
+  const bool gradients = is_recorded(operands);
   constexpr int64_t every = DeltaRule::kept_every;
   Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.E}, dtype), kept, final_states;
   if (gradients) kept = Tensor::empty({heads, (rule.blocks + every - 1) / every, n}, dtype);

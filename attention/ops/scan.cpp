@@ -489,9 +489,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   std::vector<Variable> operands{q, k, v};
   if (rule.decays) operands.push_back(log_decay);
   if (initial) operands.push_back(start);
-  bool gradients = false;
-  for (const Variable& operand : operands)
-    gradients = gradients || (grad_enabled() && operand.requires_grad());
+  const bool gradients = is_recorded(operands);
 
   KeptStates kept(rule, gradients ? ScanRule::kept_every : rule.blocks_of_group, dtype);
   Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.columns()}, dtype), final_states;

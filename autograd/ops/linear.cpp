@@ -154,10 +154,7 @@ ShortVector<Variable> results_of(const Variable& x, std::span<const LinearParame
     linear_forward<T>(rows<T>(in), std::span<const ForwardLayer<T>>(to),
                       u.defined() ? u.data<T>() : nullptr, prologue, epilogue);
   });
-  bool recorded = false;
-  for (const Variable& input : inputs)
-    recorded = recorded || (grad_enabled() && input.requires_grad());
-  if (!recorded) {
+  if (!is_recorded(inputs)) {
     for (const Tensor& out : outs) results.push_back(record("linear", out, inputs, {}));
     return results;
   }
