@@ -108,14 +108,19 @@ Estimate accuracy_of_seeds(std::span<const double> accuracies) {
   return out;
 }
 
+size_t largest_gap(std::span<const double> sorted) {
+  size_t upper = 1;
+  for (size_t i = 2; i < sorted.size(); ++i)
+    if (sorted[i] - sorted[i - 1] > sorted[upper] - sorted[upper - 1]) upper = i;
+  return upper;
+}
+
 std::optional<TwoGroups> two_groups(std::span<const double> accuracies) {
   const auto n = std::ssize(accuracies);
   if (n < 2 || n > 9) return {};
   std::vector<double> sorted(accuracies.begin(), accuracies.end());
   std::ranges::sort(sorted);
-  size_t upper = 1;  // the first value above the largest gap
-  for (size_t i = 2; i < sorted.size(); ++i)
-    if (sorted[i] - sorted[i - 1] > sorted[upper] - sorted[upper - 1]) upper = i;
+  const size_t upper = largest_gap(sorted);
   const double gap = sorted[upper] - sorted[upper - 1];
   const double spread = std::max(sorted[upper - 1] - sorted.front(), sorted.back() - sorted[upper]);
   if (!(gap >= group_gap && gap >= 4 * spread)) return {};

@@ -28,6 +28,9 @@ Estimate estimate_of_positive(std::span<const double> values);
 /// if all are equal, or if two_groups() has a value: no interval of so few values would be right.
 Estimate accuracy_of_seeds(std::span<const double> accuracies);
 
+/// The index of the value above the largest gap between neighbours, the first of several, of at least two sorted values.
+size_t largest_gap(std::span<const double> sorted);
+
 /// Accuracies of seeds in two groups.
 struct TwoGroups {
   int64_t upper = 0, seeds = 0;  // seeds in the upper group, and in all

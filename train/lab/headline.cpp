@@ -70,9 +70,7 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   for (const double value : values_of(other.scores)) all.push_back(value);
   if (best.scores.size() < 2 || other.scores.size() < 2) return lead;
   std::ranges::sort(all);
-  size_t gap = 1;  // the largest parts those that solved the task from the others
-  for (size_t i = 1; i < all.size(); ++i)
-    if (all[i] - all[i - 1] > all[gap] - all[gap - 1]) gap = i;
+  const size_t gap = largest_gap(all);  // parts those that solved the task from the others
   if (all[gap] - all[gap - 1] < group_gap) return lead;
   const double bound = (all[gap] + all[gap - 1]) / 2;
   const int64_t own = number_above(best.scores, bound), theirs = number_above(other.scores, bound);
