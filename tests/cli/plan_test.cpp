@@ -155,8 +155,9 @@ TEST_CASE("plan names what it cannot use") {
   fails({"--bandwidth", "0"}, 2, "--bandwidth 0: expected a number above 0");
   fails({"--latency", "-1"}, 2, "--latency -1: expected a number above 0");
   fails({"--memory", "0"}, 2, "--memory 0: expected a number above 0, in GiB");
-  fails({"--ranks", "0"}, 2, "--ranks");
-  fails({"--ranks", "2000000"}, 2, "--ranks 2000000: expected at most 1048576");
+  for (const char* const ranks : {"0", "1048577", "2000000000"})
+    fails({"--ranks", std::string("4,") + ranks}, 2,
+          std::string("--ranks: expected an integer from 1 to 2^20, got ") + ranks);
   fails({"--length", "0"}, 2, "--length");
   fails({"--table", "pdf"}, 2, "pdf");
   fails({"attention.type=linear"}, 3, "step.json: has no cell of linear, but of softmax");

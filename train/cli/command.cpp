@@ -164,9 +164,9 @@ Argument& Argument::required() {
   return *this;
 }
 
-Argument& Argument::positive() {
-  option_->check(number<int64_t>("an integer from 1 to 2^30",
-                                 [](int64_t n) { return n >= 1 && n <= int64_t{1} << 30; }));
+Argument& Argument::positive(int bits) {
+  option_->check(number<int64_t>("an integer from 1 to 2^" + std::to_string(bits),
+                                 [=](int64_t n) { return n >= 1 && n <= int64_t{1} << bits; }));
   return *this;
 }
 

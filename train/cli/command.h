@@ -53,8 +53,8 @@ class Argument {
   Argument(CLI::Option* option, ProgramState& state) : option_(option), state_(&state) {}
 
   Argument& required();
-  /// Requires an integer of at least 1.
-  Argument& positive();
+  /// Requires an integer from 1 to 2^bits, or several of them.
+  Argument& positive(int bits = 30);
   /// Requires a number of at least 0.
   Argument& not_negative();
   /// May be given several times, with one value each.
