@@ -34,6 +34,8 @@ const char* remedy_for(int error) {
       return "; the disk or its connection fails, see the log of the kernel (dmesg)";
     case ENAMETOOLONG:
       return "; choose a shorter path";
+    case ELOOP:
+      return "; links lead to each other there, expected a file or folder: remove one of them";
     case EROFS:
       return "; choose a folder that can be written to";
     case EMFILE:

@@ -72,7 +72,8 @@ Text read_text(const std::filesystem::path& path) {
       files.push_back(entry.path().generic_string());
     }
   } catch (const fs::filesystem_error& error) {
-    throw DataError(error.what());
+    throw DataError(concat_message(error.path1().string(),
+                                   ": cannot be read: ", system_reason(error.code().value())));
   }
   check<DataError>(!files.empty(), path.string(), ": contains no file");
   std::ranges::sort(files);

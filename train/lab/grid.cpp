@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <tuple>
@@ -48,13 +48,17 @@ std::string data_name(const std::filesystem::path& path) try {
   if (files.empty()) return path.string();
   std::string text;
   for (const fs::path& file : files) {
+    const data::RegularFile opened(file);
     std::string head(4096, '\0');
-    std::ifstream(file, std::ios::binary).read(head.data(), std::ssize(head));
-    text += concat_message(file.lexically_relative(path).string(), " ", fs::file_size(file), " ",
+    opened.read(0, std::as_writable_bytes(
+                       std::span(head).first(std::min<uint64_t>(opened.size(), head.size()))));
+    text += concat_message(file.lexically_relative(path).string(), " ", opened.size(), " ",
                            data::text_digest(head), "\n");
   }
   return data::text_digest(text);
 } catch (const std::filesystem::filesystem_error&) {
+  return path.string();
+} catch (const DataError&) {
   return path.string();
 }
 

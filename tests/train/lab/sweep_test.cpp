@@ -1,3 +1,6 @@
+#include <sys/fsuid.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <set>
@@ -5,6 +8,7 @@
 #include <string>
 
 #include "longhand/core/error.h"
+#include "longhand/data/dataset.h"
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/lab/sweep.h"
 #include "tests/support/catch.h"
@@ -47,6 +51,21 @@ std::set<std::string> hashes(const Grid& grid) {
 
 std::string error_of_grid(const std::string& text) {
   return message_of<ConfigError>([&] { grid_of(text); });
+}
+
+/// During its lifetime, this thread reads what everyone may, also if it is the superuser's.
+struct AsNobody {
+  AsNobody() { setfsuid(65534); }
+  ~AsNobody() { setfsuid(geteuid()); }
+};
+
+/// A sweep of one cell that reads text.
+Sweep over_text(const std::filesystem::path& path) {
+  return Sweep::parse(
+      "[sweep]\nmetric = \"loss\"\n[model]\nd_model = 8\nheads = 2\nlayers = 1\ncausal = true\n"
+      "[attention]\ntype = \"softmax\"\n[data]\ntask = \"text_lm\"\nlength = 8\npath = \"" +
+          path.string() + "\"\n[train]\nsteps = 10\nbatch_size = 2\n",
+      "s.toml");
 }
 
 using Labels = std::vector<std::string>;
@@ -163,14 +182,7 @@ TEST_CASE("the names of cells do not depend on where the data are") {
   const test::TemporaryDirectory folder;
   const std::string text(2000, 'a');
   for (const char* const name : {"a.txt", "elsewhere.txt"}) test::write_text(folder / name, text);
-  const auto of = [&](const std::filesystem::path& path) {
-    const std::string sweep =
-        "[sweep]\nmetric = \"loss\"\n[model]\nd_model = 8\nheads = 2\nlayers = 1\ncausal = true\n"
-        "[attention]\ntype = \"softmax\"\n[data]\ntask = \"text_lm\"\nlength = 8\npath = \"" +
-        path.string() + "\"\n[train]\nsteps = 10\nbatch_size = 2\n";
-    test::write_text(folder / "sweep.toml", sweep);
-    return hashes(expand(Sweep::load(folder / "sweep.toml")));
-  };
+  const auto of = [](const std::filesystem::path& path) { return hashes(expand(over_text(path))); };
   const auto here = of(folder / "a.txt");
   CHECK(of(folder / "elsewhere.txt") == here);
   // Other data, of another size or with other first bytes.
@@ -185,6 +197,36 @@ TEST_CASE("the names of cells do not depend on where the data are") {
   }
   CHECK(of(folder / "one") == of(folder / "two"));
   CHECK(of(folder / "one") != of(folder / "three"));
+}
+
+TEST_CASE(
+    "cells whose data cannot be read have the names of their paths, and errors that say why") {
+  const test::TemporaryDirectory folder;
+  const std::filesystem::path loop = folder / "loop", other = folder / "other";
+  std::filesystem::create_symlink(loop, loop);
+  std::filesystem::create_directory(other);
+  std::filesystem::create_symlink(other / "loop", other / "loop");
+  const std::filesystem::path locked = folder / "locked", closed = folder / "closed";
+  for (const auto& file : {locked, closed}) {
+    test::write_text(file, std::string(2000, 'a'));
+    std::filesystem::permissions(file, std::filesystem::perms::none);
+  }
+  std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
+  const AsNobody nobody;
+  std::set<std::string> names;
+  for (const auto& path : {loop, other, locked, closed}) {
+    INFO(path);
+    const Sweep sweep = over_text(path);
+    CHECK(hashes(expand(sweep)) == hashes(expand(over_text(path))));
+    names.merge(hashes(expand(sweep)));
+    const bool is_link = path == loop || path == other;
+    CHECK_THAT(message_of<DataError>([&] { data::make_task(sweep.config().data(), 1); }),
+               Contains((path == other ? other / "loop" : path).string() + ": cannot ") &&
+                   Contains(is_link ? "symbolic links; links lead to each other there, expected a "
+                                      "file or folder: remove one of them"
+                                    : "Permission denied; check who owns the file"));
+  }
+  CHECK(names.size() == 4);
 }
 
 TEST_CASE("the cells of a sweep of an earlier version are found") {
