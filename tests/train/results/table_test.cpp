@@ -150,9 +150,15 @@ TEST_CASE("results: JSON is read back unchanged, and other text refused") {
   CHECK(std::isnan(std::get<double>(read.tables[0].rows[1][2])));
   CHECK(read.tables[0].rows[0][1] == Cell(int64_t{16}));
   CHECK_THROWS_AS(results_of_json("{}", "r.json"), DataError);
-  CHECK_THROWS_WITH(results_of_json("[1", "r.json"),
-                    Catch::Contains("r.json: expected results as written by Longhand") &&
-                        Catch::Contains("repeat the command that wrote it"));
+  std::string changed = text;
+  changed.replace(changed.find("1024"), 4, "1025");
+  for (const std::string& damaged :
+       {std::string("[1"), std::string(), text.substr(0, 400), changed})
+    CHECK_THROWS_WITH(
+        results_of_json(damaged, "r.json"),
+        Catch::Contains("r.json: expected results as written by Longhand: ") &&
+            Catch::EndsWith("; repeat the command that wrote it, for a sweep longhand "
+                            "ablate DIR"));
 }
 
 TEST_CASE("tables: marks of cells, in every format") {
