@@ -432,14 +432,17 @@ int run(const AblateArguments& a, Opened& opened) {
         "longhand: {} of {} cells are damaged, or undecided because a trial is; repair them with: "
         "longhand ablate {} --repair\n",
         outcome.damaged, outcome.cells, shell_word(directory.string()));
-  if (outcome.failed + outcome.diverged > 0)
-    print_stderr(
-        "longhand: of {} cells, {} failed and {} diverged; see longhand ablate --status {}\n",
-        outcome.cells, outcome.failed, outcome.diverged, shell_word(directory.string()));
+  std::vector<std::string> lost;
+  for (const auto& [number, what] :
+       {std::pair{outcome.failed, "failed"}, {outcome.diverged, "diverged"}})
+    if (number > 0) lost.push_back(fmt::format("{} {}", number, what));
+  if (!lost.empty())
+    print_stderr("longhand: of {} cells, {}; see longhand ablate --status {}\n", outcome.cells,
+                 fmt::join(lost, " and "), shell_word(directory.string()));
   if (outcome.stopped || outcome.left() > 0)
     print_stderr("longhand: {}, {} of {} cells left; continue with: {}\n",
                  outcome.stopped             ? "stopped"
-                 : a.runner.max_failures > 0 ? "ended after too many failures"
+                 : a.runner.max_failures > 0 ? "ended after too many cells failed or diverged"
                                              : "cells were stopped by signals",
                  outcome.left(), outcome.cells, command_of(a));
   const int code = exit_code(outcome);
