@@ -17,14 +17,14 @@ void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
 }
 
 /// One decay per channel: e^(C_il - C_jl) is inside the sum over channels. A factor e^-C_j alone may
-/// overflow. Therefore a block is cut at the start of each sub-chunk of 16 tokens (`step`): a query i in it
-/// that begins at p and a key j before it have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … +
-/// g_(p-1)), both at most 1, and their sum over channels is a product of matrices. From cut to cut the
-/// keys are multiplied by the decay of the step between. A key of the query's own step has the factor
-/// e^-(g_p + … + g_j), as long as no channel has decayed below `least` since the cut. Queries behind
-/// that, which is known from earlier tokens alone, have running products of decays for the keys of their
-/// step. Sums within a step are in double precision. A state is multiplied by powers of sums, since the
-/// rounding error of a product of equal decays grows with their number.
+/// overflow. Therefore a block is cut into stretches of one or more `step`s of tokens, as many as no channel
+/// decays below `least` in: a query i in one that begins at p and a key j before it have the factors
+/// e^(g_p + … + g_i) and e^(g_(j+1) + … + g_(p-1)), both at most 1, and their sum over channels is a product of
+/// matrices. From cut to cut the keys are multiplied by the decay of the stretch between. A key of the query's
+/// own stretch has the factor e^-(g_p + … + g_j). If one step alone is too long, queries behind the token in
+/// which a channel falls below `least`, which is known from earlier tokens alone, have running products of
+/// decays for the keys of their step. Sums within a stretch are in double precision. A state is multiplied by
+/// powers of sums, since the rounding error of a product of equal decays grows with their number.
 template <class T>
 class ChannelPairs {
  public:
@@ -42,9 +42,9 @@ class ChannelPairs {
         sums_(scratch.take<double>(m)),
         product_(scratch.take<T>(m)),
         keys_(scratch.take<T>(keys * ld * m)),
-        queries_(scratch.take<T>(step * m)),
-        transposed_(scratch.take<T>(step * m)),
-        rows_(scratch.take<T>(keys * step * m)),
+        queries_(scratch.take<T>(ld * m)),
+        transposed_(scratch.take<T>(ld * m)),
+        rows_(scratch.take<T>(keys * ld * m)),
         mask_(scratch.take<T>(ld * ld)) {}
 
   void start() {
@@ -54,31 +54,52 @@ class ChannelPairs {
   void use(int64_t b, int64_t h, int64_t first, int64_t count) {
     count_ = count, at_ = g_.at(b, first, h);
     simd([=, this] {
-      for (int64_t p = 0; p < count_; p += step) {
-        int64_t& near = near_[p / step] = 0;
+      // Stretches, by sums in T up to a bound of the logarithm that is a little tighter than `least`.
+      for (int64_t s = 0, p = -step; s < count_; s += step) {
+        const auto below = [&] {
+          int any = 0;
+          for (int64_t i = s; i < std::min(s + step, count_); ++i)
+            for (int64_t l = 0; l < m_; ++l) product_[l] += at_[i * g_.token + l];
+          for (int64_t l = 0; l < m_; ++l) any |= product_[l] >= least_sum ? 0 : 1;
+          return any != 0;
+        };
+        if (p < 0 || below()) {
+          p = s;
+          std::fill_n(product_, m_, T{0});
+          below();
+        }
+        stretches_[s / step].first = p, stretches_[p / step].end = std::min(s + step, count_);
+      }
+      for (int64_t p = 0; p < count_; p = end_of(p)) {
+        int64_t& near = stretches_[p / step].near = 0;
         std::fill_n(sums_, m_, 0.0);
         for (int64_t i = p; i < end_of(p); ++i) {
           add_decay(i);
           int below = 0;
 #pragma GCC ivdep
           for (int64_t l = 0; l < m_; ++l) {
-            const T factor = power(sums_[l]);
+            const T factor = Base<T>::power_of_sum(sums_[l]);
             from_cut_[i * m_ + l] = factor;
             inverse_[i * m_ + l] = 1 / factor;
             below |= factor >= least ? 0 : 1;
           }
           if (!below && near == i - p) ++near;
         }
+        if (p + near == end_of(p)) {
+          for (int64_t j = p; j < end_of(p); ++j)
+            for (int64_t l = 0; l < m_; ++l)
+              to_cut_[j * m_ + l] = from_cut_[(end_of(p) - 1) * m_ + l] * inverse_[j * m_ + l];
+          continue;
+        }
         std::fill_n(sums_, m_, 0.0);
         for (int64_t j = end_of(p) - 1; j >= p; --j) {
 #pragma GCC ivdep
-          for (int64_t l = 0; l < m_; ++l) to_cut_[j * m_ + l] = power(sums_[l]);
+          for (int64_t l = 0; l < m_; ++l) {
+            to_cut_[j * m_ + l] = Base<T>::power_of_sum(sums_[l]);
+            decays_[j * m_ + l] = Base<T>::power(log_e * at_[j * g_.token + l]);
+          }
           add_decay(j);
         }
-        if (p + near == end_of(p)) continue;
-        for (int64_t i = p; i < end_of(p); ++i)
-          for (int64_t l = 0; l < m_; ++l)
-            decays_[i * m_ + l] = Base<T>::power(log_e * at_[i * g_.token + l]);
       }
     });
   }
@@ -96,7 +117,7 @@ class ChannelPairs {
   void from_before(const T* x, int64_t token, T* to) const {
     simd([=, this] {
       std::fill_n(product_, m_, T{1});
-      for (int64_t p = 0; p < count_; p += step) {
+      for (int64_t p = 0; p < count_; p = end_of(p)) {
         for (int64_t i = p; i < end_of(p); ++i)
           weigh(x + i * token, from_cut_ + i * m_, to + i * m_);
         pass(p);
@@ -107,7 +128,7 @@ class ChannelPairs {
   void to_last(const T* x, int64_t token, T* to) const {
     simd([=, this] {
       std::fill_n(product_, m_, T{1});
-      for (int64_t p = (count_ - 1) / step * step; p >= 0; p -= step) {
+      for (int64_t p = first_of(count_ - 1); p >= 0; p = p ? first_of(p - 1) : -1) {
         for (int64_t row = of_token_ * p; row < of_token_ * end_of(p); ++row)
           weigh(x + row * token, to_cut_ + row / of_token_ * m_, to + row * m_);
         pass(p);
@@ -132,24 +153,30 @@ class ChannelPairs {
   }
   T whole(int64_t l) const {
     T factor = 1;
-    for (int64_t p = 0; p < count_; p += step) factor *= from_cut_[(end_of(p) - 1) * m_ + l];
+    for (int64_t p = 0; p < count_; p = end_of(p)) factor *= from_cut_[(end_of(p) - 1) * m_ + l];
     return factor;
   }
 
   void weights(const T* x, int64_t token, const T* k, int64_t key_token, bool strict, T* A) {
-    for (int64_t p = 0; p < count_; p += step) {
-      load_cut(p, x, token, k, key_token);
-      const int64_t n = end_of(p) - p;
-      pack_transposed(queries_, m_, n, step, m_, T{1}, transposed_);
-      kernels::gemm_tile<T>(of_token_ * (p + near(p)), n, m_, {keys_, m_, 1}, transposed_, step,
-                            A + p, ld_, false);
+    for (int64_t p = 0; p < count_; p = end_of(p)) {
+      const int64_t n = end_of(p) - p, lanes = whole_lanes(n), near = p + near_of(p);
+      load_queries(p, x, token);
+      load_keys(p, k, key_token);
+      pack_transposed(queries_, m_, n, lanes, m_, T{1}, transposed_);
+      if (p > 0)
+        kernels::gemm_tile<T>(of_token_ * p, lanes, m_, {keys_, m_, 1}, transposed_, lanes, A + p,
+                              ld_, false);
+      for (int64_t j = p; j < near; j += step)
+        kernels::gemm_tile<T>(of_token_ * std::min(step, near - j), p + lanes - j, m_,
+                              {keys_ + of_token_ * j * m_, m_, 1}, transposed_ + j - p, lanes,
+                              A + of_token_ * j * ld_ + j, ld_, false);
     }
     simd([=, this] {
       for (int64_t i = 0; i < count_; ++i) {
         const int64_t p = i / step * step;
-        for (int64_t row = of_token_ * (i + 1); row < of_token_ * end_of(p); ++row)
+        for (int64_t row = of_token_ * (i + 1); row < of_token_ * std::min(p + step, count_); ++row)
           A[row * ld_ + i] = 0;
-        if (i < p + near(p)) continue;
+        if (i < first_of(i) + near_of(i)) continue;
         std::copy_n(x + i * token, m_, product_);
         for (int64_t j = i; j >= p; --j) {
           for (int64_t row = of_token_ * j; row < of_token_ * (j + 1); ++row)
@@ -163,34 +190,38 @@ class ChannelPairs {
   const T* within() const { return mask_; }
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
                  T* dk) {
-    for (int64_t p = 0; p < count_; p += step) {
-      const int64_t n = near(p), others = end_of(p) - p - n;
-      load_cut(p, x, token, k, key_token);
-      kernels::gemm_tile<T>(n, m_, of_token_ * (p + n), {dA + p, 1, ld_}, keys_, m_, rows_, m_,
-                            false);
-      kernels::gemm_tile<T>(others, m_, of_token_ * p, {dA + p + n, 1, ld_}, keys_, m_,
-                            rows_ + n * m_, m_, false);
-      add_weighed(p, n + others, 1, rows_, lift, from_cut_, dx);
+    for (int64_t p = 0; p < count_; p = end_of(p)) {
+      const int64_t near = p + near_of(p), others = end_of(p) - near;
+      load_keys(p, k, key_token);
+      for (int64_t i = p; i < near; i += step)
+        kernels::gemm_tile<T>(std::min(step, near - i), m_, of_token_ * std::min(i + step, near),
+                              {dA + i, 1, ld_}, keys_, m_, rows_ + (i - p) * m_, m_, false);
+      kernels::gemm_tile<T>(others, m_, of_token_ * p, {dA + near, 1, ld_}, keys_, m_,
+                            rows_ + (near - p) * m_, m_, false);
+      add_weighed(p, end_of(p) - p, 1, rows_, lift, from_cut_, dx);
     }
     // The gradients of keys relative to a cut, which are those relative to the cut after it times the
-    // decay of the step between, and what the queries of that step add.
-    for (int64_t p = (count_ - 1) / step * step; p >= 0; p -= step) {
-      const int64_t n = near(p);
+    // decay of the stretch between, and what the queries of that stretch add.
+    for (int64_t p = first_of(count_ - 1), before;; p = before) {
+      const int64_t near = p + near_of(p);
       load_queries(p, x, token);
-      kernels::gemm_tile<T>(of_token_ * n, m_, n, {dA + of_token_ * p * ld_ + p, ld_, 1}, queries_,
-                            m_, rows_, m_, false);
-      add_weighed(p, n, of_token_, rows_, 1 / lift, inverse_, dk);
+      for (int64_t j = p; j < near; j += step)
+        kernels::gemm_tile<T>(of_token_ * std::min(step, near - j), m_, near - j,
+                              {dA + of_token_ * j * ld_ + j, ld_, 1}, queries_ + (j - p) * m_, m_,
+                              rows_ + of_token_ * (j - p) * m_, m_, false);
+      add_weighed(p, near - p, of_token_, rows_, 1 / lift, inverse_, dk);
       if (p == 0) break;
       const bool later = end_of(p) < count_;
       if (later) decay_rows(p, p, keys_);
       kernels::gemm_tile<T>(of_token_ * p, m_, end_of(p) - p, {dA + p, ld_, 1}, queries_, m_, keys_,
                             m_, later);
-      add_weighed(p - step, step, of_token_, keys_ + of_token_ * (p - step) * m_, 1 / lift, to_cut_,
+      before = first_of(p - 1);
+      add_weighed(before, p - before, of_token_, keys_ + of_token_ * before * m_, 1 / lift, to_cut_,
                   dk);
     }
     simd([=, this] {
       for (int64_t i = 0; i < count_; ++i) {
-        if (i < i / step * step + near(i)) continue;
+        if (i < first_of(i) + near_of(i)) continue;
         std::fill_n(product_, m_, T{1});
         for (int64_t j = i; j >= i / step * step; --j) {
           const T* const query = x + i * token;
@@ -227,17 +258,14 @@ class ChannelPairs {
   static constexpr T log_e = static_cast<T>(Base<T>::log_e);
   // Products with queries have factors of lift or less, and keys those of at most 1 / (lift least): both are
   // far from the largest and the least number.
-  static constexpr T least = static_cast<T>(0x1p-100), lift = static_cast<T>(0x1p40);
+  static constexpr T least = static_cast<T>(0x1p-100), lift = static_cast<T>(0x1p40),
+                     least_sum = T{-69};
 
-  int64_t end_of(int64_t p) const { return std::min(p + step, count_); }
-
-  // The tokens of the step of token i up to which no channel has decayed below `least`.
-  int64_t near(int64_t i) const { return near_[i / step]; }
-  // For use inside simd(): the power of a sum of decays, as exact as that of a small one.
-  static T power(double sum) {
-    const double x = std::max(sum, -2000.0), whole = (x + 0x1.8p52) - 0x1.8p52;
-    return Base<T>::power(static_cast<T>(x - whole)) * Base<T>::power(static_cast<T>(whole));
-  }
+  // The stretch of a token: where it begins and ends, and its tokens up to which no channel has decayed below
+  // `least`.
+  int64_t first_of(int64_t i) const { return stretches_[i / step].first; }
+  int64_t end_of(int64_t i) const { return stretches_[first_of(i) / step].end; }
+  int64_t near_of(int64_t i) const { return stretches_[first_of(i) / step].near; }
   // For use inside simd(): sums += the decay of token i
   void add_decay(int64_t i) const {
     for (int64_t l = 0; l < m_; ++l)
@@ -248,19 +276,19 @@ class ChannelPairs {
 #pragma GCC ivdep
     for (int64_t l = 0; l < m_; ++l) to[l] = product_[l] * powers[l] * x[l];
   }
-  // product *= the decay of the step that begins at p
+  // product *= the decay of the stretch that begins at p
   void pass(int64_t p) const {
     for (int64_t l = 0; l < m_; ++l) product_[l] *= from_cut_[(end_of(p) - 1) * m_ + l];
   }
 
-  // The keys of the first n tokens, times the decay of the step that begins at p.
+  // The keys of the first n tokens, times the decay of the stretch that begins at p.
   void decay_rows(int64_t p, int64_t n, T* rows) const {
     simd([=, this, whole = from_cut_ + (end_of(p) - 1) * m_] {
       for (int64_t row = 0; row < of_token_ * n; ++row)
         for (int64_t l = 0; l < m_; ++l) rows[row * m_ + l] *= whole[l];
     });
   }
-  // The queries of the step after a cut, multiplied by their powers and by `lift`.
+  // The queries of the stretch after a cut, multiplied by their powers and by `lift`.
   void load_queries(int64_t p, const T* x, int64_t token) const {
     simd([=, this] {
       for (int64_t i = p; i < end_of(p); ++i)
@@ -268,10 +296,10 @@ class ChannelPairs {
           queries_[(i - p) * m_ + l] = lift * from_cut_[i * m_ + l] * x[i * token + l];
     });
   }
-  // Both the queries and their keys, before the cut and near it, divided by `lift`, for cuts in order.
-  void load_cut(int64_t p, const T* x, int64_t token, const T* k, int64_t key_token) const {
-    load_queries(p, x, token);
-    if (p > step) decay_rows(p - step, p - step, keys_);
+  // Their keys, before the cut and near it, divided by `lift`, for cuts in order.
+  void load_keys(int64_t p, const T* k, int64_t key_token) const {
+    const int64_t before = p > 0 ? first_of(p - 1) : 0;
+    decay_rows(before, before, keys_);
     simd([=, this] {
       const auto put = [&](int64_t first, int64_t n, const T* powers) {
         for (int64_t row = of_token_ * first; row < of_token_ * (first + n); ++row)
@@ -280,8 +308,8 @@ class ChannelPairs {
             keys_[row * m_ + l] =
                 1 / lift * powers[row / of_token_ * m_ + l] * k[row * key_token + l];
       };
-      if (p > 0) put(p - step, step, to_cut_);
-      put(p, near(p), inverse_);
+      put(before, p - before, to_cut_);
+      put(p, near_of(p), inverse_);
     });
   }
   // The n tokens from p on, each with `each` rows: to_i += factor powers_i row_(i-p)
@@ -298,13 +326,16 @@ class ChannelPairs {
 
   const Heads<const T> g_;
   const int64_t m_, ld_, of_token_;  // of_token: keys
-  // e^g of each token of a step that has queries behind the near ones; its product from the cut before a token
+  // e^g of each token of a stretch that has queries behind the near ones; its product from the cut before a token
   // up to it, and after it up to the next cut; the inverse of the former.
   T *const decays_, *const from_cut_, *const to_cut_, *const inverse_;
   double* const sums_;
   T *const product_, *const keys_, *const queries_, *const transposed_, *const rows_, *const mask_;
   const T* at_ = nullptr;
-  int64_t count_ = 0, near_[max_scan_block / step] = {};
+  int64_t count_ = 0;
+  struct Stretch {
+    int64_t first, end, near;
+  } stretches_[max_scan_block / step] = {};
 };
 
 }  // namespace longhand::attention::tile

@@ -39,6 +39,7 @@ template <>
 struct Base<double> {
   static constexpr double log_e = 1;
   static double power(double x) { return math::exp(x); }
+  static double power_of_sum(double x) { return math::exp(x); }
   static double log(double x) { return std::log(x); }
 };
 template <>
@@ -48,14 +49,26 @@ struct Base<float> {
   static float power(float x) {
     const float shifted =
         x + 0x1.8p23f;  // rounds x to an integer, in the low bits (see math-inl.h)
-    const float f = x - (shifted - 0x1.8p23f);
+    return power(x, shifted, x - (shifted - 0x1.8p23f));
+  }
+  // The same for x whose magnitude would cost accuracy in f32.
+  static float power_of_sum(double x) {
+    x = std::max(x, -200.0);
+    const double n = (x + 0x1.8p52) - 0x1.8p52;
+    const auto whole = static_cast<float>(n), f = static_cast<float>(x - n);
+    return power(whole + f, whole + 0x1.8p23f, f);
+  }
+  static float log(float x) { return std::log2(x); }
+
+ private:
+  // 2^x for the integer in `shifted`, and f between it and x.
+  static float power(float x, float shifted, float f) {
     const float y = math::detail::horner(f, 0.00132764727f, 0.00967554133f, 0.0555071327f,
                                          0.240221197f, 0.693146967f, 1.0f);
     const float z =
         std::bit_cast<float>(std::bit_cast<uint32_t>(y) + (std::bit_cast<uint32_t>(shifted) << 23));
     return x < -126 ? 0 : z;
   }
-  static float log(float x) { return std::log2(x); }
 };
 
 template <class T>
