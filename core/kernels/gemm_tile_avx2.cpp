@@ -66,40 +66,42 @@ struct Pair {
   }
 };
 
-// Transposes squares of 8 x 8: swaps pairs of rows, then quadruples, then halves of vectors.
+// Transposes squares of 8 x 8: swaps pairs of rows, then quadruples, then halves of vectors. Two squares make up
+// whole lines of `to`: the lines between two visits, a row apart, may share a few places of the L1 cache.
 template <bool add>
 void transpose(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,
                int64_t ldt) {
   const __m256 scale = _mm256_set1_ps(factor);
-  for (int64_t i = 0; i < m; i += 8)
-    for (int64_t l = 0; l < k; l += 8) {
-      __m256 x[8], y[8];
+  for (int64_t first = 0; first < m; first += 16)
+    for (int64_t l = 0; l < k; l += 8)
+      for (int64_t i = first; i < m && i < first + 16; i += 8) {
+        __m256 x[8], y[8];
 #pragma GCC unroll 8
-      for (int r = 0; r < 8; ++r) x[r] = _mm256_loadu_ps(a + (i + r) * row + l);
+        for (int r = 0; r < 8; ++r) x[r] = _mm256_loadu_ps(a + (i + r) * row + l);
 #pragma GCC unroll 4
-      for (int r = 0; r < 8; r += 2) {
-        y[r] = _mm256_unpacklo_ps(x[r], x[r + 1]);
-        y[r + 1] = _mm256_unpackhi_ps(x[r], x[r + 1]);
-      }
+        for (int r = 0; r < 8; r += 2) {
+          y[r] = _mm256_unpacklo_ps(x[r], x[r + 1]);
+          y[r + 1] = _mm256_unpackhi_ps(x[r], x[r + 1]);
+        }
 #pragma GCC unroll 2
-      for (int r = 0; r < 8; r += 4) {
-        x[r] = _mm256_shuffle_ps(y[r], y[r + 2], 0x44);
-        x[r + 1] = _mm256_shuffle_ps(y[r], y[r + 2], 0xee);
-        x[r + 2] = _mm256_shuffle_ps(y[r + 1], y[r + 3], 0x44);
-        x[r + 3] = _mm256_shuffle_ps(y[r + 1], y[r + 3], 0xee);
-      }
+        for (int r = 0; r < 8; r += 4) {
+          x[r] = _mm256_shuffle_ps(y[r], y[r + 2], 0x44);
+          x[r + 1] = _mm256_shuffle_ps(y[r], y[r + 2], 0xee);
+          x[r + 2] = _mm256_shuffle_ps(y[r + 1], y[r + 3], 0x44);
+          x[r + 3] = _mm256_shuffle_ps(y[r + 1], y[r + 3], 0xee);
+        }
 #pragma GCC unroll 4
-      for (int r = 0; r < 4; ++r) {
-        y[r] = _mm256_permute2f128_ps(x[r], x[r + 4], 0x20);
-        y[r + 4] = _mm256_permute2f128_ps(x[r], x[r + 4], 0x31);
-      }
+        for (int r = 0; r < 4; ++r) {
+          y[r] = _mm256_permute2f128_ps(x[r], x[r + 4], 0x20);
+          y[r + 4] = _mm256_permute2f128_ps(x[r], x[r + 4], 0x31);
+        }
 #pragma GCC unroll 8
-      for (int r = 0; r < 8; ++r) {
-        float* const p = to + (l + r) * ldt + i;
-        const __m256 z = _mm256_mul_ps(scale, y[r]);
-        _mm256_storeu_ps(p, add ? _mm256_add_ps(_mm256_loadu_ps(p), z) : z);
+        for (int r = 0; r < 8; ++r) {
+          float* const p = to + (l + r) * ldt + i;
+          const __m256 z = _mm256_mul_ps(scale, y[r]);
+          _mm256_storeu_ps(p, add ? _mm256_add_ps(_mm256_loadu_ps(p), z) : z);
+        }
       }
-    }
 }
 
 }  // namespace
