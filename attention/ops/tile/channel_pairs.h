@@ -114,9 +114,9 @@ class ChannelPairs {
       }
     });
   }
-  void from_before(const T* x, int64_t token, T* to) const {
+  void from_before(const T* x, int64_t token, T sign, T* to) const {
     simd([=, this] {
-      std::fill_n(product_, m_, T{1});
+      std::fill_n(product_, m_, sign);
       for (int64_t p = 0; p < count_; p = end_of(p)) {
         for (int64_t i = p; i < end_of(p); ++i)
           weigh(x + i * token, from_cut_ + i * m_, to + i * m_);
@@ -157,12 +157,13 @@ class ChannelPairs {
     return factor;
   }
 
-  void weights(const T* x, int64_t token, const T* k, int64_t key_token, bool strict, T* A) {
+  void weights(const T* x, int64_t token, T factor, const T* k, int64_t key_token, bool strict,
+               T* A) {
     for (int64_t p = 0; p < count_; p = end_of(p)) {
       const int64_t n = end_of(p) - p, lanes = whole_lanes(n), near = p + near_of(p);
       load_queries(p, x, token);
       load_keys(p, k, key_token);
-      pack_transposed(queries_, m_, n, lanes, m_, T{1}, transposed_);
+      pack_transposed(queries_, m_, n, lanes, m_, factor, transposed_);
       if (p > 0)
         kernels::gemm_tile<T>(of_token_ * p, lanes, m_, {keys_, m_, 1}, transposed_, lanes, A + p,
                               ld_, false);
@@ -180,7 +181,7 @@ class ChannelPairs {
         std::copy_n(x + i * token, m_, product_);
         for (int64_t j = i; j >= p; --j) {
           for (int64_t row = of_token_ * j; row < of_token_ * (j + 1); ++row)
-            A[row * ld_ + i] = kernels::row_dot(product_, k + row * key_token, m_);
+            A[row * ld_ + i] = factor * kernels::row_dot(product_, k + row * key_token, m_);
           for (int64_t l = 0; l < m_; ++l) product_[l] *= decays_[j * m_ + l];
         }
       }
@@ -189,7 +190,7 @@ class ChannelPairs {
   }
   const T* within() const { return mask_; }
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
-                 T* dk) {
+                 bool add_x, T* dk, bool add_k) {
     for (int64_t p = 0; p < count_; p = end_of(p)) {
       const int64_t near = p + near_of(p), others = end_of(p) - near;
       load_keys(p, k, key_token);
@@ -198,7 +199,7 @@ class ChannelPairs {
                               {dA + i, 1, ld_}, keys_, m_, rows_ + (i - p) * m_, m_, false);
       kernels::gemm_tile<T>(others, m_, of_token_ * p, {dA + near, 1, ld_}, keys_, m_,
                             rows_ + (near - p) * m_, m_, false);
-      add_weighed(p, end_of(p) - p, 1, rows_, lift, from_cut_, dx);
+      add_weighed(p, end_of(p) - p, 1, rows_, lift, from_cut_, dx, add_x);
     }
     // The gradients of keys relative to a cut, which are those relative to the cut after it times the
     // decay of the stretch between, and what the queries of that stretch add.
@@ -209,15 +210,16 @@ class ChannelPairs {
         kernels::gemm_tile<T>(of_token_ * std::min(step, near - j), m_, near - j,
                               {dA + of_token_ * j * ld_ + j, ld_, 1}, queries_ + (j - p) * m_, m_,
                               rows_ + of_token_ * (j - p) * m_, m_, false);
-      add_weighed(p, near - p, of_token_, rows_, 1 / lift, inverse_, dk);
+      const bool later = end_of(p) < count_, add = add_k || later;
+      add_weighed(p, near - p, of_token_, rows_, 1 / lift, inverse_, dk, add);
+      if (!add) std::fill(dk + of_token_ * near * m_, dk + of_token_ * end_of(p) * m_, T{0});
       if (p == 0) break;
-      const bool later = end_of(p) < count_;
       if (later) decay_rows(p, p, keys_);
       kernels::gemm_tile<T>(of_token_ * p, m_, end_of(p) - p, {dA + p, ld_, 1}, queries_, m_, keys_,
                             m_, later);
       before = first_of(p - 1);
       add_weighed(before, p - before, of_token_, keys_ + of_token_ * before * m_, 1 / lift, to_cut_,
-                  dk);
+                  dk, add_k);
     }
     simd([=, this] {
       for (int64_t i = 0; i < count_; ++i) {
@@ -312,15 +314,17 @@ class ChannelPairs {
       put(p, near_of(p), inverse_);
     });
   }
-  // The n tokens from p on, each with `each` rows: to_i += factor powers_i row_(i-p)
+  // The n tokens from p on, each with `each` rows: to_i = factor powers_i row_(i-p), or with `add` += it
   void add_weighed(int64_t p, int64_t n, int64_t each, const T* rows, T factor, const T* powers,
-                   T* to) const {
+                   T* to, bool add) const {
     simd([=, this] {
-      for (int64_t row = 0; row < each * n; ++row)
+      for (int64_t row = 0; row < each * n; ++row) {
+        T* const y = to + (each * p + row) * m_;
 #pragma GCC ivdep
         for (int64_t l = 0; l < m_; ++l)
-          to[(each * p + row) * m_ + l] +=
-              factor * powers[(p + row / each) * m_ + l] * rows[row * m_ + l];
+          y[l] =
+              factor * powers[(p + row / each) * m_ + l] * rows[row * m_ + l] + (add ? y[l] : T{0});
+      }
     });
   }
 

@@ -72,7 +72,6 @@ class DeltaBlocks {
         E_(rule.E),
         ld_(whole_lanes(rule.tokens)),
         pairs_(x.log_decay, rule.m, ld_, scratch, of_token_),
-        reads_(scratch.take<T>(ld_ * m_)),
         weighed_(scratch.take<T>(of_token_ * ld_ * m_)),
         beta_(scratch.take<T>(ld_)),
         A_(scratch.take<T>(of_token_ * ld_ * ld_)),
@@ -115,10 +114,6 @@ class DeltaBlocks {
     } else {
       std::fill_n(beta_, count_, T{1});
     }
-    simd([=, this, r = r_.at(b_, first_, h_)] {
-      for (int64_t i = 0; i < count_; ++i)
-        for (int64_t l = 0; l < m_; ++l) reads_[i * m_ + l] = -r[i * r_.token + l];
-    });
     keys_ = k_.at(b_, first_, h_), key_token_ = k_.token;
     if (!u_) return;
     copy_rows(keys_, key_token_, m_, both_, 2 * m_);
@@ -129,23 +124,22 @@ class DeltaBlocks {
   /// Computes w and e of the selected block from the state before it; null: there is none.
   void solve(int64_t slot, const T* S) {
     const Solution& x = solutions_[slot];
-    pairs_.weights(reads_, m_, keys_, key_token_, true, x.A);
+    pairs_.weights(reads(), r_.token, T{-1}, keys_, key_token_, true, x.A);
     const T* const v = v_.at(b_, first_, h_);
-    if (u_) {
-      copy_rows(v, v_.token, E_, x.w + E_, 2 * E_);
-      std::fill_n(x.e, count_ * E_, T{0});
-    } else {
-      copy_rows(v, v_.token, E_, x.e, E_);
-    }
+    if (u_) copy_rows(v, v_.token, E_, x.w + E_, 2 * E_);
+    const kernels::Addend<T> values = u_ ? kernels::Addend<T>{} : kernels::Addend<T>{v, v_.token};
     if (S) {
-      pairs_.from_before(reads_, m_, weighed_);
-      kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, x.e, E_, true);
+      pairs_.from_before(reads(), r_.token, T{-1}, weighed_);
+      kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, x.e, E_, values);
     }
     for (int64_t p = 0; p < count_; p += step) {
       const int64_t end = std::min(p + step, count_);
-      if (p > 0)
+      if (p > 0 || !S) {
+        kernels::Addend<T> before = S ? kernels::Addend<T>{x.e, E_} : values;
+        if (before.data) before.data += p * before.row;
         kernels::gemm_tile<T>(end - p, E_, of_token_ * p, {x.A + p, 1, ld_}, x.w, E_, x.e + p * E_,
-                              E_, true);
+                              E_, before);
+      }
       simd([=, this, E = E_] {
         for (int64_t i = p; i < end; ++i) {
           T* const e = x.e + i * E;
@@ -163,9 +157,9 @@ class DeltaBlocks {
 
   /// Writes the results of the selected block to rows that are `token` apart.
   void attend(int64_t slot, const T* S, T* to, int64_t token) {
-    pairs_.weights(queries(), q_.token, keys_, key_token_, false, A_);
+    pairs_.weights(queries(), q_.token, T{1}, keys_, key_token_, false, A_);
     if (S) {
-      pairs_.from_before(queries(), q_.token, weighed_);
+      pairs_.from_before(queries(), q_.token, T{1}, weighed_);
       kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, to, token, false);
     }
     sum_earlier(A_, ld_, solutions_[slot].w, E_, count_, E_, to, token, S != nullptr, of_token_);
@@ -195,9 +189,9 @@ class DeltaBlocks {
   void gradients(int64_t slot, const Heads<const T>& dout, const T* S, T* R, bool later,
                  DeltaGradients& to) {
     const Solution& x = solutions_[slot];
-    const T *const q = queries(), *const dn = dout.at(b_, first_, h_);
+    const T *const q = queries(), *const r = reads(), *const dn = dout.at(b_, first_, h_);
     const int64_t keys = of_token_ * count_;
-    pairs_.weights(q, q_.token, keys_, key_token_, false, A_);
+    pairs_.weights(q, q_.token, T{1}, keys_, key_token_, false, A_);
     if (later) {
       pairs_.to_last(keys_, key_token_, weighed_);
       kernels::gemm_tile<T>(keys, E_, m_, {weighed_, m_, 1}, R, E_, y_, E_, false);
@@ -206,9 +200,9 @@ class DeltaBlocks {
     solve_backward(x);
     if (to.v.to.defined()) {
       if (u_)
-        put(y_ + E_, 2 * E_, E_, T{1}, to.v);
+        put(y_ + E_, 2 * E_, E_, to.v);
       else
-        put(d_, E_, E_, T{1}, to.v);
+        put(d_, E_, E_, to.v);
     }
     if (to.beta.to.defined()) beta_gradients(x, to.beta);
 
@@ -217,38 +211,33 @@ class DeltaBlocks {
       kernels::transpose_into(m_, E_, R, E_, T{1}, state_transposed_, m_, false);
       kernels::gemm_tile<T>(keys, m_, E_, {x.w, E_, 1}, state_transposed_, m_, dk_, m_, false);
       pairs_.to_last(dk_, m_, dk_);
-    } else {
-      std::fill_n(dk_, keys * m_, T{0});
     }
-    if (to.log_decay.to.defined()) end_decay(S, R);
+    if (to.log_decay.to.defined()) end_decay(S, R, later);
     if (S) {
       kernels::transpose_into(m_, E_, S, E_, T{1}, state_transposed_, m_, false);
       kernels::gemm_tile<T>(count_, m_, E_, {dn, dout.token, 1}, state_transposed_, m_, dq_, m_,
                             false);
-      pairs_.from_before(dq_, m_, dq_);
+      pairs_.from_before(dq_, m_, T{1}, dq_);
       kernels::gemm_tile<T>(count_, m_, E_, {d_, E_, 1}, state_transposed_, m_, dr_, m_, false);
-      pairs_.from_before(dr_, m_, dr_);
+      pairs_.from_before(dr_, m_, T{-1}, dr_);
       pairs_.decay(R, E_);
-      pairs_.from_before(q, q_.token, weighed_);
+      pairs_.from_before(q, q_.token, T{1}, weighed_);
       kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, dn, dout.token, R, E_, true);
-      pairs_.from_before(reads_, m_, weighed_);
+      pairs_.from_before(r, r_.token, T{-1}, weighed_);
       kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, d_, E_, R, E_, true);
-    } else {
-      std::fill_n(dq_, count_ * m_, T{0});
-      std::fill_n(dr_, count_ * m_, T{0});
     }
 
-    // Through pairs.
-    pair_gradients(x.w, dn, dout.token, false);
-    pairs_.gradients(dA_, q, q_.token, keys_, key_token_, dq_, dk_);
-    pair_gradients(x.w, d_, E_, true);
-    pairs_.gradients(dA_, reads_, m_, keys_, key_token_, dr_, dk_);
+    // Through pairs; dr is the gradient of r.
+    pair_gradients(x.w, dn, dout.token, T{1}, false);
+    pairs_.gradients(dA_, q, q_.token, keys_, key_token_, dq_, S != nullptr, dk_, later);
+    pair_gradients(x.w, d_, E_, T{-1}, true);
+    pairs_.gradients(dA_, r, r_.token, keys_, key_token_, dr_, S != nullptr, dk_, true);
     if (to.log_decay.to.defined()) {
       simd([=, this, token = q_.token] {
         for (int64_t i = 0; i < count_; ++i) {
           T* const change = weighed_ + i * m_;
           for (int64_t l = 0; l < m_; ++l)
-            change[l] = q[i * token + l] * dq_[i * m_ + l] + reads_[i * m_ + l] * dr_[i * m_ + l];
+            change[l] = q[i * token + l] * dq_[i * m_ + l] + r[i * r_.token + l] * dr_[i * m_ + l];
           for (int64_t row = of_token_ * i; row < of_token_ * (i + 1); ++row)
 #pragma GCC ivdep
             for (int64_t l = 0; l < m_; ++l)
@@ -257,17 +246,17 @@ class DeltaBlocks {
       });
       pairs_.decay_gradients(end_, weighed_, b_, h_, first_, to.log_decay);
     }
-    if (to.q.to.defined()) put(dq_, m_, m_, T{1}, to.q);
+    if (to.q.to.defined()) put(dq_, m_, m_, to.q);
     if (own_read_) {
-      if (to.read.to.defined()) put(dr_, m_, m_, T{-1}, to.read);
+      if (to.read.to.defined()) put(dr_, m_, m_, to.read);
     } else {
       simd([=, this] {
         for (int64_t i = 0; i < count_; ++i)
-          for (int64_t l = 0; l < m_; ++l) dk_[of_token_ * i * m_ + l] -= dr_[i * m_ + l];
+          for (int64_t l = 0; l < m_; ++l) dk_[of_token_ * i * m_ + l] += dr_[i * m_ + l];
       });
     }
-    if (to.k.to.defined()) put(dk_, of_token_ * m_, m_, T{1}, to.k);
-    if (to.write.to.defined()) put(dk_ + m_, of_token_ * m_, m_, T{1}, to.write);
+    if (to.k.to.defined()) put(dk_, of_token_ * m_, m_, to.k);
+    if (to.write.to.defined()) put(dk_ + m_, of_token_ * m_, m_, to.write);
   }
 
  private:
@@ -276,6 +265,7 @@ class DeltaBlocks {
   };
 
   const T* queries() const { return q_.at(b_, first_, h_); }
+  const T* reads() const { return r_.at(b_, first_, h_); }
 
   void copy_rows(const T* rows, int64_t token, int64_t n, T* to, int64_t to_token) const {
     for (int64_t i = 0; i < count_; ++i) std::copy_n(rows + i * token, n, to + i * to_token);
@@ -313,32 +303,32 @@ class DeltaBlocks {
       }
     });
   }
-  // dA_ji = w_j·row_i of every key, times the decays that A has for all channels.
-  void pair_gradients(const T* w, const T* rows, int64_t token, bool strict) {
+  // dA_ji = factor w_j·row_i of every key, times the decays that A has for all channels.
+  void pair_gradients(const T* w, const T* rows, int64_t token, T factor, bool strict) {
     const int64_t lanes = whole_lanes(count_);
-    pack_transposed(rows, token, count_, lanes, E_, T{1}, rows_transposed_);
+    pack_transposed(rows, token, count_, lanes, E_, factor, rows_transposed_);
     pair_weights<T>(count_, lanes, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs_.within(), dA_,
                     ld_, of_token_);
     if (strict) clear_diagonal(dA_, ld_, count_, of_token_);
   }
   // The gradient of C_n, from that of keys through the state: ⟨S', R⟩ for each channel.
-  void end_decay(const T* S, const T* R) {
+  void end_decay(const T* S, const T* R, bool later) {
     simd([=, this] {
       for (int64_t l = 0; l < m_; ++l)
         end_[l] =
             S ? static_cast<double>(pairs_.whole(l) * kernels::row_dot(S + l * E_, R + l * E_, E_))
               : 0;
-      for (int64_t row = 0; row < of_token_ * count_; ++row)
+      for (int64_t row = 0; later && row < of_token_ * count_; ++row)
         for (int64_t l = 0; l < m_; ++l)
           end_[l] += static_cast<double>(keys_[row * key_token_ + l] * dk_[row * m_ + l]);
     });
   }
-  void put(const T* rows, int64_t row, int64_t n, T factor, Gradient& dx) const {
+  void put(const T* rows, int64_t row, int64_t n, Gradient& dx) const {
     const Heads<T> to(dx.to);
     simd([=, this, p = to.at(b_, first_, h_), token = to.token, add = dx.beta != 0] {
       for (int64_t i = 0; i < count_; ++i)
         for (int64_t l = 0; l < n; ++l)
-          p[i * token + l] = factor * rows[i * row + l] + (add ? p[i * token + l] : T{0});
+          p[i * token + l] = rows[i * row + l] + (add ? p[i * token + l] : T{0});
     });
   }
 
@@ -348,8 +338,8 @@ class DeltaBlocks {
   const bool own_read_;
   const int64_t of_token_, m_, E_, ld_;  // of_token: keys; ld: the row length of A
   Pairs pairs_;
-  T *const reads_, *const weighed_, *const beta_, *const A_;  // reads: -r
-  double *const wide_, *const factors_;                       // the state (m, E), e^C_n (m)
+  T *const weighed_, *const beta_, *const A_;
+  double *const wide_, *const factors_;  // the state (m, E), e^C_n (m)
   std::vector<Solution> solutions_;
   T *zeros_ = nullptr, *dA_ = nullptr, *y_ = nullptr, *d_ = nullptr, *rows_transposed_ = nullptr,
     *state_transposed_ = nullptr, *dq_ = nullptr, *dr_ = nullptr, *dk_ = nullptr;

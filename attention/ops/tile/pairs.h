@@ -46,13 +46,13 @@ class HeadPairs {
     *total += static_cast<T>(Base<T>::log_e * sum);
   }
 
-  /// to_i = e^C_i x_i, contiguous rows; `to` may be x.
-  void from_before(const T* x, int64_t token, T* to) const {
-    weigh(x, token, decay_.from_before(), 1, to);
+  /// to_i = factor e^C_i x_i, contiguous rows; `to` may be x.
+  void from_before(const T* x, int64_t token, T factor, T* to) const {
+    weigh(x, token, factor, decay_.from_before(), 1, to);
   }
   /// to_j = e^(C_last - C_j) x_j, of keys
   void to_last(const T* x, int64_t token, T* to) const {
-    weigh(x, token, decay_.to_last(), of_token_, to);
+    weigh(x, token, T{1}, decay_.to_last(), of_token_, to);
   }
   /// S = e^C_last S for S (m, E).
   void decay(T* S, int64_t E) const {
@@ -71,21 +71,23 @@ class HeadPairs {
   /// e^C_last of a channel.
   T whole(int64_t) const { return g_ ? decay_.whole() : T{1}; }
 
-  /// A, for x and k with rows that are `token` and `key_token` apart. With `strict`, A_jj = 0.
-  void weights(const T* x, int64_t token, const T* k, int64_t key_token, bool strict, T* A) {
+  /// A, for `factor` x and k with rows that are `token` and `key_token` apart. With `strict`, A_jj = 0.
+  void weights(const T* x, int64_t token, T factor, const T* k, int64_t key_token, bool strict,
+               T* A) {
     const int64_t lanes = whole_lanes(count_);
-    pack_transposed(x, token, count_, lanes, m_, T{1}, transposed_);
+    pack_transposed(x, token, count_, lanes, m_, factor, transposed_);
     pair_weights<T>(count_, lanes, m_, {k, key_token, 1}, transposed_, zeros_, decay_.within(), A,
                     ld_, of_token_);
     if (strict) clear_diagonal(A, ld_, count_, of_token_);
   }
   /// The factors of gradients of A that do not depend on the channel.
   const T* within() const { return decay_.within(); }
-  /// Adds the gradients of x and k, contiguous rows, through dA, which includes within().
+  /// The gradients of x and k, contiguous rows, through dA, which includes within(); they are added to what is
+  /// there with add_x and add_k.
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
-                 T* dk) {
-    sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, true, of_token_);
-    sum_later(dA, ld_, x, token, count_, m_, dk, m_, true, of_token_);
+                 bool add_x, T* dk, bool add_k) {
+    sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, add_x, of_token_);
+    sum_later(dA, ld_, x, token, count_, m_, dk, m_, add_k, of_token_);
   }
   /// dg_i = Σ_l (end_l + Σ_(t>=i) change_tl), into dg (B, N, H, 1).
   void decay_gradients(double* end, const T* change, int64_t b, int64_t h, int64_t first,
@@ -104,10 +106,11 @@ class HeadPairs {
   }
 
  private:
-  void weigh(const T* x, int64_t token, const T* powers, int64_t each, T* to) const {
+  void weigh(const T* x, int64_t token, T factor, const T* powers, int64_t each, T* to) const {
     simd([=, this] {
       for (int64_t row = 0; row < each * count_; ++row)
-        for (int64_t l = 0; l < m_; ++l) to[row * m_ + l] = powers[row / each] * x[row * token + l];
+        for (int64_t l = 0; l < m_; ++l)
+          to[row * m_ + l] = factor * powers[row / each] * x[row * token + l];
     });
   }
 

@@ -65,7 +65,7 @@ class RowBlocks {
     const int64_t E = rule_.E;
     weights(block_);
     if (S) {
-      pairs_.from_before(queries(), q_.token, weighed_);
+      pairs_.from_before(queries(), q_.token, T{1}, weighed_);
       kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, S, E, to, token, false);
     }
     sum_earlier(A_, ld_, v_.at(b_, first_, h_), v_.token, count_, E, to, token, S != nullptr);
@@ -86,7 +86,7 @@ class RowBlocks {
   }
   void retreat(int64_t, const Heads<const T>& dout, T* R) {
     load_delta(dout);
-    pairs_.from_before(queries(), q_.token, weighed_);
+    pairs_.from_before(queries(), q_.token, T{1}, weighed_);
     add_block(R, weighed_, dout.at(b_, first_, h_), dout.token, delta_);
   }
 
@@ -107,16 +107,12 @@ class RowBlocks {
     if (later) {
       from_state(values, v_.token, R, nullptr, dk_);
       pairs_.to_last(dk_, m_, dk_);
-    } else {
-      std::fill_n(dk_, count_ * m_, T{0});
     }
     if (S) {
       from_state(dn, dout.token, S, delta_, dq_);
-      pairs_.from_before(dq_, m_, dq_);
-    } else {
-      std::fill_n(dq_, count_ * m_, T{0});
+      pairs_.from_before(dq_, m_, T{1}, dq_);
     }
-    pairs_.gradients(dA_, queries(), q_.token, keys(), k_.token, dq_, dk_);
+    pairs_.gradients(dA_, queries(), q_.token, keys(), k_.token, dq_, S != nullptr, dk_, later);
     if (S) retreat(0, dout, R);
     if (to.log_decay.to.defined()) {
       decay_gradients(to.log_decay);
@@ -141,7 +137,7 @@ class RowBlocks {
   void weights(int64_t block_) {
     T* const kept = x_.template kept_of<T>(b_ * rule_.H + h_, block_);
     A_ = kept ? kept : own_;
-    if (!x_.has_kept) pairs_.weights(queries(), q_.token, keys(), k_.token, false, A_);
+    if (!x_.has_kept) pairs_.weights(queries(), q_.token, T{1}, keys(), k_.token, false, A_);
   }
 
   // s_l = e^C_last,l s_l + Σ_i x_il [row_i, u_i]ᵀ; u undefined: ones
