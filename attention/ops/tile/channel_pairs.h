@@ -241,18 +241,20 @@ class ChannelPairs {
       }
     });
   }
-  /// dg_il = end_l + Σ_(t>=i) change_tl; changes `end`.
-  void decay_gradients(double* end, const T* change, int64_t b, int64_t h, int64_t first,
-                       Gradient& dg) {
+  /// dg_il = end_l + Σ_(t>=i) change_tl; changes `end`. change(i, row) writes a row of changes.
+  template <class F>
+  void decay_gradients(double* end, F change, int64_t b, int64_t h, int64_t first, Gradient& dg) {
     const Heads<T> to(dg.to);
     simd([=, this, p = to.at(b, first, h), token = to.token, add = dg.beta != 0] {
-      for (int64_t i = count_ - 1; i >= 0; --i)
+      for (int64_t i = count_ - 1; i >= 0; --i) {
+        change(i, product_);
 #pragma GCC ivdep
         for (int64_t l = 0; l < m_; ++l) {
           T& x = p[i * token + l];
-          end[l] += static_cast<double>(change[i * m_ + l]);
+          end[l] += static_cast<double>(product_[l]);
           x = static_cast<T>(end[l]) + (add ? x : T{0});
         }
+      }
     });
   }
 

@@ -233,18 +233,16 @@ class DeltaBlocks {
     pair_gradients(x.w, d_, E_, T{-1}, true);
     pairs_.gradients(dA_, r, r_.token, keys_, key_token_, dr_, S != nullptr, dk_, true);
     if (to.log_decay.to.defined()) {
-      simd([=, this, token = q_.token] {
-        for (int64_t i = 0; i < count_; ++i) {
-          T* const change = weighed_ + i * m_;
-          for (int64_t l = 0; l < m_; ++l)
-            change[l] = q[i * token + l] * dq_[i * m_ + l] + r[i * r_.token + l] * dr_[i * m_ + l];
-          for (int64_t row = of_token_ * i; row < of_token_ * (i + 1); ++row)
+      const auto change = [=, this](int64_t i, T* sum) {
 #pragma GCC ivdep
-            for (int64_t l = 0; l < m_; ++l)
-              change[l] -= keys_[row * key_token_ + l] * dk_[row * m_ + l];
-        }
-      });
-      pairs_.decay_gradients(end_, weighed_, b_, h_, first_, to.log_decay);
+        for (int64_t l = 0; l < m_; ++l)
+          sum[l] = q[i * q_.token + l] * dq_[i * m_ + l] + r[i * r_.token + l] * dr_[i * m_ + l];
+        for (int64_t row = of_token_ * i; row < of_token_ * (i + 1); ++row)
+#pragma GCC ivdep
+          for (int64_t l = 0; l < m_; ++l)
+            sum[l] -= keys_[row * key_token_ + l] * dk_[row * m_ + l];
+      };
+      pairs_.decay_gradients(end_, change, b_, h_, first_, to.log_decay);
     }
     if (to.q.to.defined()) put(dq_, m_, m_, to.q);
     if (own_read_) {

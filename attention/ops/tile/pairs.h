@@ -89,16 +89,17 @@ class HeadPairs {
     sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, add_x, of_token_);
     sum_later(dA, ld_, x, token, count_, m_, dk, m_, add_k, of_token_);
   }
-  /// dg_i = Σ_l (end_l + Σ_(t>=i) change_tl), into dg (B, N, H, 1).
-  void decay_gradients(double* end, const T* change, int64_t b, int64_t h, int64_t first,
-                       Gradient& dg) {
+  /// dg_i = Σ_l (end_l + Σ_(t>=i) change_tl), into dg (B, N, H, 1); change(i, row) writes a row of changes.
+  template <class F>
+  void decay_gradients(double* end, F change, int64_t b, int64_t h, int64_t first, Gradient& dg) {
     const Heads<T> to(dg.to);
     T* const p = to.at(b, first, h);
     double sum = 0;
     for (int64_t l = 0; l < m_; ++l) sum += end[l];
     simd([&, this, add = dg.beta != 0] {
       for (int64_t i = count_ - 1; i >= 0; --i) {
-        sum += static_cast<double>(kernels::row_sum(change + i * m_, m_));
+        change(i, transposed_);
+        sum += static_cast<double>(kernels::row_sum(transposed_, m_));
         T& x = p[i * to.token];
         x = static_cast<T>(sum) + (add ? x : T{0});
       }

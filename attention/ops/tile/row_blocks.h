@@ -33,7 +33,6 @@ class RowBlocks {
     if (!gradients) return;
     dA_ = scratch.take<T>(ld_ * ld_);
     dn_transposed_ = scratch.take<T>(ld_ * rule.E);
-    rows_ = scratch.take<T>(ld_ * rule.E);
     dq_ = scratch.take<T>(ld_ * m_);
     dk_ = scratch.take<T>(ld_ * m_);
     dg_ = scratch.take<double>(m_);
@@ -162,13 +161,15 @@ class RowBlocks {
   }
   void value_gradients(const T* dn, int64_t token, const T* R, Gradient& dv) {
     const int64_t E = rule_.E;
+    const Heads<T> to(dv.to);
+    T* const rows = to.at(b_, first_, h_);
+    bool add = dv.beta != 0;
     if (R) {
       pairs_.to_last(keys(), k_.token, weighed_);
-      kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, R, E, rows_, E, false);
+      kernels::gemm_tile<T>(count_, E, m_, {weighed_, m_, 1}, R, E, rows, to.token, add);
+      add = true;
     }
-    sum_later(A_, ld_, dn, token, count_, E, rows_, E, R != nullptr);
-    const Heads<T> to(dv.to);
-    put_rows(rows_, count_, E, to.at(b_, first_, h_), to.token, dv.beta != 0);
+    sum_later(A_, ld_, dn, token, count_, E, rows, to.token, add);
   }
   // to_i = S row_i + u_i z; u undefined: ones
   void from_state(const T* rows, int64_t token, const T* S, const T* u, T* to) {
@@ -181,16 +182,13 @@ class RowBlocks {
         for (int64_t l = 0; l < m_; ++l) to[i * m_ + l] += (u ? u[i] : T{1}) * z[l];
     });
   }
-  // Uses the memory of weighed rows.
   void decay_gradients(Gradient& dg) {
-    simd([=, this, q = queries(), k = keys()] {
-      for (int64_t i = 0; i < count_; ++i)
-        for (int64_t l = 0; l < m_; ++l)
-          weighed_[i * m_ + l] =
-              q[i * q_.token + l] * dq_[i * m_ + l] - k[i * k_.token + l] * dk_[i * m_ + l];
-    });
+    const auto change = [=, this, q = queries(), k = keys()](int64_t i, T* row) {
+      for (int64_t l = 0; l < m_; ++l)
+        row[l] = q[i * q_.token + l] * dq_[i * m_ + l] - k[i * k_.token + l] * dk_[i * m_ + l];
+    };
     Gradient rows{rule_.channels ? dg.to : dg.to.unsqueeze(3), dg.beta};
-    pairs_.decay_gradients(dg_, weighed_, b_, h_, first_, rows);
+    pairs_.decay_gradients(dg_, change, b_, h_, first_, rows);
   }
   void put(const T* rows, Gradient& dx) const {
     const Heads<T> to(dx.to);
@@ -203,8 +201,7 @@ class RowBlocks {
   const int64_t m_, ld_;  // ld: the row length of A
   Pairs pairs_;
   T *const sums_, *const weighed_, *const transposed_, *const own_, *const delta_;
-  T *A_ = nullptr, *dA_ = nullptr, *dn_transposed_ = nullptr, *rows_ = nullptr, *dq_ = nullptr,
-    *dk_ = nullptr;
+  T *A_ = nullptr, *dA_ = nullptr, *dn_transposed_ = nullptr, *dq_ = nullptr, *dk_ = nullptr;
   double* dg_ = nullptr;
   int64_t b_ = 0, h_ = 0, first_ = 0, count_ = 0;
 };
