@@ -1,4 +1,4 @@
-// One pass over the rows of a state for one token, as decoders make it. Inside simd().
+// Sums of rows with factors, and one pass over those of a state for one token, as decoders make it. Inside simd().
 #pragma once
 
 #include <cmath>
