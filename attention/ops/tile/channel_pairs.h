@@ -262,8 +262,8 @@ class ChannelPairs {
   static constexpr T log_e = static_cast<T>(Base<T>::log_e);
   // Products with queries have factors of lift or less, and keys those of at most 1 / (lift least): both are
   // far from the largest and the least number.
-  static constexpr T least = static_cast<T>(0x1p-100), lift = static_cast<T>(0x1p40),
-                     least_sum = T{-69};
+  static constexpr T least = static_cast<T>(0x1p-120), lift = static_cast<T>(0x1p60),
+                     least_sum = T{-83};
 
   // The stretch of a token: where it begins and ends, and its tokens up to which no channel has decayed below
   // `least`.
