@@ -149,7 +149,8 @@ class Nystrom final : public Variant {
     double numbers = N + 4 * m * m + 4 * m * D;
     const std::string& kind = options_.landmark_kind;
     if (kind != "mean" && kind != "learned") numbers += (kind == "kmeans" ? 2 : 1 / H) * N * m;
-    return H * Work{{flops, exponentials}, {2 * flops, exponentials}, bytes * numbers};
+    const double again = 4 * N * m * D;  // both kernels, for gradients
+    return H * Work{{flops, exponentials}, {2 * flops + again, exponentials}, bytes * numbers};
   }
 
  private:

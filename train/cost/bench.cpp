@@ -248,9 +248,11 @@ StepWork model_work(const attention::TransformerConfig& c, double tokens, double
     weights += static_cast<double>(linear.weights());
   if (c.per_token) weights += d * static_cast<double>(c.classes);
   // What surrounds the variants: for short convolutions 2 values each read and written per channel,
-  // for a gate its product, and g and the product with the result; for norms their rows.
+  // for a gate its product, and g and the product with the result; for norms their rows. And of the
+  // feed-forward part one exponential for each hidden number, unless its activation is relu.
   double channels = 0, around = 0, exps = 0;
   for (int64_t layer = 0; layer < c.layers; ++layer) {
+    if (c.mlp != nn::FeedForward::Kind::relu) exps += h;
     if (c.around.short_conv > 0) {
       const auto width = static_cast<double>(c.projected_width(layer));
       channels += width;
