@@ -96,7 +96,7 @@ struct LinearParameters {
 };
 /// The results of linear() for several layers of one x, with the norm, GELU and dropout of x computed
 /// once. The options `output` and `residual` require one layer: throws ConfigError otherwise.
-Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
+Variables linear(const Variable& x, const ShortVector<LinearParameters>& layers,
                  const LinearOptions& options = {});
 /// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that do not exceed
 /// tolerance times the largest one count as 0 (see inverted_svd() in core/linalg.h). The gradient
@@ -130,9 +130,9 @@ Variable softmax(const Variable& x);
 Variable log_softmax(const Variable& x);
 /// Sum over the given axes, which are kept with size 1 if keep_axes. Without axes, over all of
 /// them. An empty sum is 0.
-Variable sum(const Variable& x, std::vector<int> axes = {}, bool keep_axes = false);
+Variable sum(const Variable& x, ShortVector<int> axes = {}, bool keep_axes = false);
 /// Mean over the same axes as sum(). Throws if there are no elements.
-Variable mean(const Variable& x, std::vector<int> axes = {}, bool keep_axes = false);
+Variable mean(const Variable& x, ShortVector<int> axes = {}, bool keep_axes = false);
 /// Maximum along an axis; of equal maxima the first gets the gradient. Throws if the axis is empty.
 Variable max(const Variable& x, int axis, bool keep_axis = false);
 /// Cumulative sums along an axis, from its front or from its back.
@@ -166,7 +166,7 @@ Variable contiguous(const Variable& x);
 /// x in another float dtype, and its gradient in that of x; x itself if it has that dtype.
 Variable cast(const Variable& x, DType dtype);
 Variable transpose(const Variable& x, int a, int b);
-Variable permute(const Variable& x, std::vector<int> order);
+Variable permute(const Variable& x, ShortVector<int> order);
 Variable slice(const Variable& x, int axis, int64_t begin, int64_t end, int64_t step = 1);
 /// The elements at one index of an axis, which is removed.
 Variable select(const Variable& x, int axis, int64_t index);

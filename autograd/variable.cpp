@@ -173,6 +173,10 @@ void GradSlot::take(Tensor grad) {
   });
 }
 
+bool is_recorded(std::span<const Variable> inputs) {
+  return recording && std::ranges::any_of(inputs, &Variable::requires_grad);
+}
+
 Variable detail::make_result(std::string_view op, Tensor out, std::span<const Variable> inputs,
                              Backward backward) {
   Variable result(std::move(out));
@@ -194,21 +198,22 @@ void detail::notify_observer(std::string_view op, std::span<const Variable> inpu
   OperationObserver::notify(operation, result.value_);
 }
 
-bool is_recorded(std::span<const Variable> inputs) {
-  return recording && std::ranges::any_of(inputs, &Variable::requires_grad);
-}
-
-Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
-                Backward backward) {
-  Variable result = detail::make_result(op, std::move(out), inputs, std::move(backward));
-  detail::notify_observer(op, inputs, result, result);
+Variable detail::record(std::string_view op, Tensor out, std::span<const Variable> inputs,
+                        Backward backward) {
+  Variable result = make_result(op, std::move(out), inputs, std::move(backward));
+  notify_observer(op, inputs, result, result);
   return result;
 }
 
 // The operation is a node without a value. The results are nodes of their own, created after it and
 // therefore reached before it, which put their gradients down for its rule.
-Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
-                     std::span<const Variable> inputs, BackwardOfAll backward) {
+Variables detail::record_all(std::string_view op, const ShortVector<Tensor>& outs,
+                             std::span<const Variable> inputs, BackwardOfAll backward) {
+  Variables results;
+  if (!backward) {
+    for (const Tensor& out : outs) results.push_back(record(op, out, inputs, {}));
+    return results;
+  }
   if (outs.size() == 1)
     return {record(op, outs[0], inputs,
                    [backward = std::move(backward)](const Tensor& grad, std::span<GradSlot> slots) {
@@ -217,23 +222,22 @@ Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
   const auto grads = std::make_shared<std::vector<Tensor>>(outs.size());
   std::vector<std::pair<Shape, DType>> kinds;
   for (const Tensor& out : outs) kinds.emplace_back(out.shape(), out.dtype());
-  const Variable operation = detail::make_result(
-      op, Tensor::empty({0}, outs.at(0).dtype()), inputs,
+  const Variable operation = make_result(
+      op, Tensor::empty({0}, outs[0].dtype()), inputs,
       [backward = std::move(backward), grads, kinds](const Tensor&, std::span<GradSlot> slots) {
         std::vector<Tensor> all = std::exchange(*grads, {});
         for (size_t i = 0; i < all.size(); ++i)
           if (!all[i].defined()) all[i] = Tensor::zeros(kinds[i].first, kinds[i].second);
         backward(all, slots);
       });
-  Variables results;
   for (size_t i = 0; i < outs.size(); ++i) {
-    results.push_back(detail::make_result(
-        op, outs[i], {&operation, 1}, [grads, i](const Tensor& grad, std::span<GradSlot> slots) {
-          (*grads)[i] = grad;
-          slots[0].accumulate();  // no elements
-        }));
+    results.push_back(make_result(op, outs[i], {&operation, 1},
+                                  [grads, i](const Tensor& grad, std::span<GradSlot> slots) {
+                                    (*grads)[i] = grad;
+                                    slots[0].accumulate();  // no elements
+                                  }));
     if (results[i].node_) results[i].node_->computes = false;
-    detail::notify_observer(op, inputs, operation, results[i]);
+    notify_observer(op, inputs, operation, results[i]);
   }
   return results;
 }

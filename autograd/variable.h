@@ -8,13 +8,14 @@
 #include <vector>
 
 #include "longhand/autograd/grad_mode.h"
+#include "longhand/core/memory/recycled.h"
 #include "longhand/core/tensor.h"
 
 namespace longhand {
 
 class GradSlot;
 class Variable;
-using Variables = std::vector<Variable>;
+using Variables = ShortVector<Variable>;
 
 /// The backward function of an operation. Given the gradient of its result, it serves each slot of
 /// grad_in that is true (the others need no gradient), exactly once, by accumulate() or take(). It
@@ -46,6 +47,11 @@ struct Node {
   ~Node();
 };
 
+/// As below, with a rule that is empty unless the operation is recorded.
+Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
+                Backward backward);
+Variables record_all(std::string_view op, const ShortVector<Tensor>& outs,
+                     std::span<const Variable> inputs, BackwardOfAll backward);
 /// record() without an observer's notice, and that notice: `recorded` has the node of the operation.
 Variable make_result(std::string_view op, Tensor out, std::span<const Variable> inputs,
                      Backward backward);
@@ -89,8 +95,8 @@ class Variable {
                                       Backward);
   friend void detail::notify_observer(std::string_view, std::span<const Variable>, const Variable&,
                                       Variable&);
-  friend Variables record_all(std::string_view, const std::vector<Tensor>&,
-                              std::span<const Variable>, BackwardOfAll);
+  friend Variables detail::record_all(std::string_view, const ShortVector<Tensor>&,
+                                      std::span<const Variable>, BackwardOfAll);
   friend void backward(const Variable&, const Tensor&, std::span<const Variable>,
                        const std::function<void(size_t)>&);
 
@@ -141,19 +147,29 @@ class GradSlot {
 bool is_recorded(std::span<const Variable> inputs);
 
 /// Returns the result of an operation as a Variable with its inputs and backward function. Unless it
-/// is_recorded(), the rule is dropped. `op` must have static lifetime (a literal).
-Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
-                Backward backward);
-inline Variable record(std::string_view op, Tensor out, std::initializer_list<Variable> inputs,
-                       Backward backward) {
+/// is_recorded(), the rule is dropped. `op` must have static lifetime (a literal). Only a rule that is kept becomes
+/// a std::function, which needs memory for most.
+template <class F = Backward>
+Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs, F backward) {
+  return detail::record(op, std::move(out), inputs,
+                        is_recorded(inputs) ? Backward(std::move(backward)) : Backward());
+}
+template <class F = Backward>
+Variable record(std::string_view op, Tensor out, std::initializer_list<Variable> inputs,
+                F backward) {
   return record(op, std::move(out), std::span<const Variable>(inputs.begin(), inputs.size()),
                 std::move(backward));
 }
 
 /// As record(), for an operation with several results. The rule runs once, if the root depends on
 /// any of them.
-Variables record_all(std::string_view op, const std::vector<Tensor>& outs,
-                     std::span<const Variable> inputs, BackwardOfAll backward);
+template <class F = BackwardOfAll>
+Variables record_all(std::string_view op, const ShortVector<Tensor>& outs,
+                     std::span<const Variable> inputs, F backward) {
+  return detail::record_all(
+      op, outs, inputs,
+      is_recorded(inputs) ? BackwardOfAll(std::move(backward)) : BackwardOfAll());
+}
 
 /// Adds seed times d root / d leaf to the grad() of every leaf that root depends on, and frees the
 /// graph. Without a seed, root must have one element, and the seed is 1. Gradients are first-order:

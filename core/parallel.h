@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <vector>
 
 #include "longhand/core/dry_run.h"
+#include "longhand/core/memory/recycled.h"
 
 namespace longhand {
 
@@ -48,7 +48,7 @@ template <class T, class F>
 T parallel_sum(int64_t n, int64_t grain, F&& body) {
   if (is_dry()) return {};
   grain = std::max<int64_t>(grain, 1);
-  std::vector<T> parts((std::max<int64_t>(n, 0) + grain - 1) / grain);
+  ShortVector<T> parts((std::max<int64_t>(n, 0) + grain - 1) / grain);
   parallel_for(n, grain,
                [&](int64_t begin, int64_t end) { parts[begin / grain] = body(begin, end); });
   T sum{};

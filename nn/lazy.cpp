@@ -80,7 +80,7 @@ Lazy linear(const Lazy& x, const Variable& weight, const Variable& bias) {
   return Lazy(std::move(next));
 }
 
-Variables linear(const Lazy& x, const std::vector<LinearParameters>& layers) {
+Variables linear(const Lazy& x, const ShortVector<LinearParameters>& layers) {
   const Lazy::Formula f = x.before(multiply);
   return longhand::linear(f.x, layers, f.around);
 }

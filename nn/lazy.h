@@ -30,7 +30,7 @@ class Lazy {
   friend Lazy gelu(const Lazy& x);
   friend Lazy dropout(const Lazy& x, const DropoutOptions& options);
   friend Lazy linear(const Lazy& x, const Variable& weight, const Variable& bias);
-  friend Variables linear(const Lazy& x, const std::vector<LinearParameters>& layers);
+  friend Variables linear(const Lazy& x, const ShortVector<LinearParameters>& layers);
   friend Variable operator+(const Variable& residual, const Lazy& branch);
 
  private:
@@ -49,7 +49,7 @@ Lazy dropout(const Lazy& x, const DropoutOptions& options);
 /// x Wᵀ + b, fused with the norm, GELU and dropout at the end of x; bias may be undefined.
 Lazy linear(const Lazy& x, const Variable& weight, const Variable& bias);
 /// The values of several layers of x, whose norm, GELU and dropout are computed once for all of them.
-Variables linear(const Lazy& x, const std::vector<LinearParameters>& layers);
+Variables linear(const Lazy& x, const ShortVector<LinearParameters>& layers);
 /// Completes the formula: residual + branch, fused with the computation of the branch if that ends
 /// with a linear layer and dropout.
 Variable operator+(const Variable& residual, const Lazy& branch);

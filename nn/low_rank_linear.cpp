@@ -45,7 +45,7 @@ Lazy LinearOfRank::forward(const Lazy& x) const {
 }
 
 Variables LinearOfRank::forward(const Lazy& x, const std::vector<const LinearOfRank*>& layers) {
-  std::vector<LinearParameters> full;
+  ShortVector<LinearParameters> full;
   for (const LinearOfRank* layer : layers)
     if (layer->full_) full.push_back(layer->full_->parameters());
   if (full.size() == layers.size()) return linear(x, full);

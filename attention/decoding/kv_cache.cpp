@@ -72,7 +72,8 @@ const T* highest_scores(const CachedHead<T>& head, const CacheScores& s, int64_t
   thread_local Highest<T> highest(0);
   thread_local std::vector<int32_t> selected;
   all.resize(static_cast<size_t>(end));
-  out.assign(all.size(), -std::numeric_limits<T>::infinity());
+  out.resize(all.size());  // assign() would leave no room for the next token
+  std::fill(out.begin(), out.end(), -std::numeric_limits<T>::infinity());
   simd([&, to = all.data()] { head.scores(s, 0, end, to); });
   if (highest.count() != s.most) highest = Highest<T>(s.most);
   highest.clear();

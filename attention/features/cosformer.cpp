@@ -27,11 +27,11 @@ class CosformerMap final : public FeatureMap {
     check<ShapeError>(position + N <= M, "cosformer: expected at most max_length = ", M,
                       " tokens, got ", position + N);
     const auto table = [&](auto f) {
-      std::vector<double> values;
-      for (int64_t i = position + 1; i <= position + N; ++i)
-        values.push_back(
-            f(std::numbers::pi * static_cast<double>(i) / (2 * static_cast<double>(M))));
-      return Variable(Tensor::from(values, {1, N, 1, 1}).to(x.dtype()));
+      Tensor values = Tensor::empty({1, N, 1, 1}, DType::f64);
+      for (int64_t i = 0; i < N; ++i)
+        values.data<double>()[i] = f(std::numbers::pi * static_cast<double>(position + i + 1) /
+                                     (2 * static_cast<double>(M)));
+      return Variable(values.to(x.dtype()));
     };
     const Variable y = relu(x);
     return concat({y * table([](double a) { return std::cos(a); }),

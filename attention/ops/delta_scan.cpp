@@ -237,7 +237,7 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   });
 
   const Shape state{rule.B, rule.H, rule.m, rule.E};
-  std::vector<Tensor> results{out};
+  ShortVector<Tensor> results{out};
   if (options.final_state) results.push_back(final_states.reshape(state));
   const Variables recorded =
       record_all("delta_scan", results, operands,

@@ -30,7 +30,7 @@ Variable products(const char* name, const Variable& x, int64_t n, int64_t count,
     const Rows<const T> from = rows<T>(in);
     const Rows<T> to = rows<T>(out);
     parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
-      std::vector<T> of_row(static_cast<size_t>(n));
+      ShortVector<T> of_row(static_cast<size_t>(n));
       T* const r = of_row.data();
       for (int64_t row = begin; row < end; ++row) {
         write(from[row], r);
@@ -48,7 +48,7 @@ Variable products(const char* name, const Variable& x, int64_t n, int64_t count,
       const Rows<const T> from = rows<T>(in), back = rows<T>(dy);
       const Rows<T> to = rows<T>(dx);
       parallel_for(from.count, grain, [&](int64_t begin, int64_t end) {
-        std::vector<T> of_row(static_cast<size_t>(2 * n));
+        ShortVector<T> of_row(static_cast<size_t>(2 * n));
         T *const r = of_row.data(), *const dr = r + n;
         for (int64_t row = begin; row < end; ++row) {
           write(from[row], r);

@@ -1043,7 +1043,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
   Variables operands{q, k, v};
   for (const Variable* const x : {&g, &key_bias, &sink})
     if (x->defined()) operands.push_back(*x);
-  std::vector<Tensor> results{out};
+  ShortVector<Tensor> results{out};
   if (with_sums) results.push_back(affine(Variable(lse), 1 / log_e).value());
   const Variables recorded = record_all(
       "softmax_attention", results, operands,

@@ -20,7 +20,7 @@ Shape with_front(Shape front, const Variable& x, int first) {
 
 // x with axis `from` moved to axis `to`.
 Variable moved(const Variable& x, int from, int to) {
-  std::vector<int> order;
+  ShortVector<int> order;
   for (int axis = 0; axis < x.rank(); ++axis)
     if (axis != from) order.push_back(axis);
   order.insert(order.begin() + to, from);

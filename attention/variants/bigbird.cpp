@@ -78,7 +78,7 @@ class Bigbird final : public Variant {
     return make_cache_decoder(
         batch, config(),
         {.scale = scale_, .parts = [this, random](int64_t head, int64_t query, KeyRuns& parts) {
-           std::vector<int32_t> blocks;
+           ShortVector<int32_t> blocks;
            const int64_t block = query / options_.block;
            append_row(random.fork(static_cast<uint64_t>(head)), block, block + 1, blocks);
            for (const int32_t b : blocks)
@@ -124,7 +124,7 @@ class Bigbird final : public Variant {
   int64_t blocks_of(int64_t tokens) const { return (tokens + options_.block - 1) / options_.block; }
 
   // Appends the blocks of keys of block a of n, in increasing order. `random` is that of the head.
-  void append_row(const Generator& random, int64_t a, int64_t n, std::vector<int32_t>& to) const {
+  void append_row(const Generator& random, int64_t a, int64_t n, auto& to) const {
     const bool causal = config().causal;
     const int64_t g = options_.global_blocks, last = std::max<int64_t>(0, n - options_.last_blocks);
     const auto append = [&](int64_t begin, int64_t end) {
@@ -138,7 +138,7 @@ class Bigbird final : public Variant {
     const int64_t low = std::max(g, a - options_.window),
                   high = causal ? a + 1 : std::min(last, a + options_.window + 1);
     const int64_t before = low - g, others = before + (causal ? 0 : last - high);
-    std::vector<int64_t> drawn;
+    ShortVector<int64_t> drawn;
     // Floyd's algorithm: every set of r out of the others is equally probable.
     RandomStream stream(random.fork(static_cast<uint64_t>(a)));
     for (int64_t top = std::max<int64_t>(0, others - options_.random_blocks); top < others; ++top) {

@@ -12,7 +12,7 @@ Variable broadcast_to(const Variable& x, const Shape& shape) {
   if (x.shape() == shape) return x;
   return record("broadcast_to", x.value().expand(shape), {x},
                 [from = x.shape()](const Tensor& dy, std::span<GradSlot> dx) {
-                  std::vector<int> repeated;
+                  ShortVector<int> repeated;
                   for (int i = 1; i <= dy.rank(); ++i)
                     if (i > from.rank() || from[-i] != dy.size(-i)) repeated.push_back(-i);
                   const GradSlot::Accumulator to = dx[0].accumulate();

@@ -10,7 +10,7 @@ Variable concat(const Variables& parts, int axis) {
   const Variable& first = parts[0];
   const int at = first.shape().index(axis);
   Shape shape = first.shape();
-  std::vector<int64_t> ends;
+  ShortVector<int64_t> ends;
   for (const Variable& part : parts) {
     check_same_dtype("concat", first.dtype(), part.dtype());
     bool fits = part.rank() == first.rank();

@@ -1,6 +1,8 @@
 // y[…, j, …] = x[…, index[…, j, …], …]
 // dx[…, i, …] = sum of dy[…, j, …] over the j with index[…, j, …] = i
 #include <array>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "longhand/autograd/ops.h"
@@ -47,10 +49,11 @@ Variable gather(const Variable& x, int axis, const Tensor& index) {
   Tensor distinct = index;  // a number that an axis repeats is checked once
   for (int i = 0; i < index.rank(); ++i)
     if (index.strides()[i] == 0 && index.size(i) > 1) distinct = distinct.slice(i, 0, 1);
-  if (!is_dry())
-    for (int32_t i : distinct.to_vector<int32_t>())
-      check<ShapeError>(0 <= i && i < n, "gather: index ", i, " is out of range along axis ", axis,
-                        " of ", x.shape());
+  distinct = distinct.contiguous();
+  for (const int32_t i :
+       std::span(std::as_const(distinct).data<int32_t>(), is_dry() ? 0 : distinct.numel()))
+    check<ShapeError>(0 <= i && i < n, "gather: index ", i, " is out of range along axis ", axis,
+                      " of ", x.shape());
 
   const Tensor from = x.value().transpose(at, -1), places = index.transpose(at, -1);
   Tensor out = Tensor::empty_ordered(index.shape(), x.dtype(), x.value().strides());

@@ -111,8 +111,10 @@ void write_gradients(Tensor& x, const ShortVector<Tensor>& weights, const std::v
   for (WantedGradient& each : wanted) each.finish();
 }
 
-ShortVector<Variable> results_of(const Variable& x, std::span<const LinearParameters> layers,
-                                 const LinearOptions& options) {
+}  // namespace
+
+Variables linear(const Variable& x, const ShortVector<LinearParameters>& layers,
+                 const LinearOptions& options) {
   for (const LinearParameters& layer : layers) check_layer(x, layer, options);
   check<ConfigError>(!options.norm || options.norm->eps >= 0, "linear: eps ",
                      options.norm ? options.norm->eps : 0, " of the norm: expected at least 0");
@@ -128,7 +130,7 @@ ShortVector<Variable> results_of(const Variable& x, std::span<const LinearParame
   const bool drops = prologue.dropout.on() || epilogue.dropout.on();
   const Tensor in = drops ? x.value().contiguous() : row_dense(x.value());
   const NormOptions norm = options.norm.value_or(NormOptions{});
-  ShortVector<Variable> inputs, results;
+  Variables inputs;
   inputs.reserve(of_residual(layers.size()) + 1);
   inputs.push_back(x);
   ShortVector<Tensor> outs, weights, biases;
@@ -154,38 +156,23 @@ ShortVector<Variable> results_of(const Variable& x, std::span<const LinearParame
     linear_forward<T>(rows<T>(in), std::span<const ForwardLayer<T>>(to),
                       u.defined() ? u.data<T>() : nullptr, prologue, epilogue);
   });
-  if (!is_recorded(inputs)) {
-    for (const Tensor& out : outs) results.push_back(record("linear", out, inputs, {}));
-    return results;
-  }
   ShortVector<Strides> strides;
   for (const Tensor& out : outs) strides.push_back(out.strides());
-  const Variables all =
-      record_all("linear", {outs.begin(), outs.end()}, inputs,
-                 [x = in, weights, prologue, epilogue, strides](
-                     std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) mutable {
-                   if (GradSlot& slot = grad_in[of_residual(weights.size())])
-                     slot.take(grads_out[0]);
-                   std::vector<Tensor> dy;
-                   for (size_t i = 0; i < weights.size(); ++i)
-                     dy.push_back(with_strides(grads_out[i], strides[i]));
-                   write_gradients(x, weights, dy, prologue, epilogue, grad_in);
-                 });
-  return {all.begin(), all.end()};
-}
-
-}  // namespace
-
-Variables linear(const Variable& x, const std::vector<LinearParameters>& layers,
-                 const LinearOptions& options) {
-  const ShortVector<Variable> results = results_of(x, layers, options);
-  return {results.begin(), results.end()};
+  return record_all("linear", outs, inputs,
+                    [x = in, weights, prologue, epilogue, strides](
+                        std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) mutable {
+                      if (GradSlot& slot = grad_in[of_residual(weights.size())])
+                        slot.take(grads_out[0]);
+                      std::vector<Tensor> dy;
+                      for (size_t i = 0; i < weights.size(); ++i)
+                        dy.push_back(with_strides(grads_out[i], strides[i]));
+                      write_gradients(x, weights, dy, prologue, epilogue, grad_in);
+                    });
 }
 
 Variable linear(const Variable& x, const Variable& weight, const Variable& bias,
                 const LinearOptions& options) {
-  const LinearParameters layer{weight, bias};
-  return results_of(x, {&layer, 1}, options)[0];
+  return linear(x, ShortVector<LinearParameters>{{weight, bias}}, options)[0];
 }
 
 }  // namespace longhand

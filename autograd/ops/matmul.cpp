@@ -37,7 +37,7 @@ Tensor merge_axes(const Tensor& t, int first, int last) {
   if (even) return t.reshape(shape);
   if (t.strides()[last - 1] != 1) return t.contiguous().reshape(shape);
   // The innermost axis stays innermost, so that whole rows are copied rather than transposed.
-  std::vector<int> inward, back;
+  ShortVector<int> inward, back;
   Shape permuted;
   for (int i = 0; i < t.rank(); ++i)
     if (i < first || i >= last) inward.push_back(i), permuted.push_back(t.size(i));
@@ -77,13 +77,13 @@ void accumulate_product(GradSlot& slot, const Tensor& x, const Tensor& y, double
   Tensor grad = with_rank(to.grad, rank);
   const Tensor left = with_rank(x, rank), right = with_rank(y, rank);
 
-  std::vector<int> kept, repeated;
+  ShortVector<int> kept, repeated;
   for (int i = 0; i < rank - 2; ++i) {
     const bool one = left.size(i) == 1 && right.size(i) == 1;
     (grad.size(i) == 1 && !one ? repeated : kept).push_back(i);
   }
   const int batch = static_cast<int>(kept.size());
-  std::vector<int> left_order = kept, right_order = kept;
+  ShortVector<int> left_order = kept, right_order = kept;
   left_order.push_back(-2);
   for (int i : repeated) left_order.push_back(i), right_order.push_back(i);
   left_order.push_back(-1);

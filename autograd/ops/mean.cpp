@@ -6,7 +6,7 @@
 namespace longhand {
 using namespace ops;
 
-Variable mean(const Variable& x, std::vector<int> axes, bool keep_axes) {
+Variable mean(const Variable& x, ShortVector<int> axes, bool keep_axes) {
   const Reduction over("mean", x, axes);
   check<ShapeError>(over.count > 0, "mean: expected at least one element, got shape ", x.shape());
   const double n = static_cast<double>(over.count);

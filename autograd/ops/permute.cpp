@@ -3,9 +3,9 @@
 
 namespace longhand {
 
-Variable permute(const Variable& x, std::vector<int> order) {
+Variable permute(const Variable& x, ShortVector<int> order) {
   const Tensor out = x.value().permute(order);
-  std::vector<int> inverse(order.size());
+  ShortVector<int> inverse(order.size());
   for (size_t i = 0; i < order.size(); ++i)
     inverse[x.shape().index(order[i])] = static_cast<int>(i);
   return record("permute", out, {x}, [inverse](const Tensor& dy, std::span<GradSlot> dx) {

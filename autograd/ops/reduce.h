@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string_view>
-#include <vector>
 
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/kernels/reduce.h"
@@ -11,13 +10,13 @@ namespace longhand::ops {
 
 /// The axes of a shape to reduce, checked: those named, or all if none are.
 struct Reduction {
-  std::vector<int> axes;  // ascending
+  ShortVector<int> axes;  // ascending
   Shape from;
   Shape kept;         // `from` with size 1 along the axes
   int64_t count = 1;  // elements of each sum
 
   /// Throws ShapeError unless x has a float dtype, or if an axis is out of range or named twice.
-  Reduction(std::string_view op, const Variable& x, const std::vector<int>& named)
+  Reduction(std::string_view op, const Variable& x, const ShortVector<int>& named)
       : from(x.shape()), kept(x.shape()) {
     check_float(op, x);
     const Shape& shape = x.shape();

@@ -5,7 +5,7 @@
 namespace longhand {
 using namespace ops;
 
-Variable sum(const Variable& x, std::vector<int> axes, bool keep_axes) {
+Variable sum(const Variable& x, ShortVector<int> axes, bool keep_axes) {
   const Reduction over("sum", x, axes);
   return record("sum", over.reduce(x.value(), 1, keep_axes), {x},
                 [over](const Tensor& grad_out, std::span<GradSlot> grad_in) {

@@ -79,7 +79,7 @@ void sum_middle(const T* x, int64_t outer, int64_t count, int64_t inner, T* out,
 template void sum_middle(const float*, int64_t, int64_t, int64_t, float*, double, double);
 template void sum_middle(const double*, int64_t, int64_t, int64_t, double*, double, double);
 
-void sum_axes_into(Tensor& out, const Tensor& x, const std::vector<int>& axes, double divisor,
+void sum_axes_into(Tensor& out, const Tensor& x, const ShortVector<int>& axes, double divisor,
                    double beta) {
   Shape kept = x.shape();
   unsigned reduced = 0;
@@ -95,16 +95,18 @@ void sum_axes_into(Tensor& out, const Tensor& x, const std::vector<int>& axes, d
     const Tensor dense = x.is_dense() ? x : x.contiguous();
 
     // The axes in memory order; neighbours that are both summed or both kept are merged.
-    std::vector<int> order;
+    ShortVector<int> order;
     for (int i = 0; i < x.rank(); ++i)
       if (x.size(i) != 1) order.push_back(i);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](int a, int b) { return dense.strides()[a] > dense.strides()[b]; });
+    std::sort(order.begin(), order.end(), [&](int a, int b) {
+      const int64_t of_a = dense.strides()[a], of_b = dense.strides()[b];
+      return of_a > of_b || (of_a == of_b && a < b);
+    });
     struct Group {
       int64_t size;
       bool summed;
     };
-    std::vector<Group> groups;
+    ShortVector<Group> groups;
     for (int axis : order) {
       const bool summed = reduced >> axis & 1;
       if (groups.empty() || groups.back().summed != summed) groups.push_back({1, summed});

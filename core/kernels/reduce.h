@@ -1,8 +1,7 @@
 // Sums over axes, in parallel and in a fixed order.
 #pragma once
 
-#include <vector>
-
+#include "longhand/core/memory/recycled.h"
 #include "longhand/core/tensor.h"
 
 namespace longhand::kernels {
@@ -16,7 +15,7 @@ void sum_middle(const T* x, int64_t outer, int64_t count, int64_t inner, T* out,
 
 /// out = beta out + (sum of x over the axes) / divisor. out must have the shape of x with size 1
 /// along the axes and the same float dtype, and be dense. Throws ShapeError if it is not.
-void sum_axes_into(Tensor& out, const Tensor& x, const std::vector<int>& axes, double divisor = 1,
+void sum_axes_into(Tensor& out, const Tensor& x, const ShortVector<int>& axes, double divisor = 1,
                    double beta = 0);
 
 }  // namespace longhand::kernels

@@ -77,7 +77,7 @@ TEST_CASE("property: reductions of views of any strides") {
       [] {
         const Shape shape = any_shape(4, 5);
         const Tensor x = any_view(shape);
-        std::vector<int> axes;
+        ShortVector<int> axes;
         Shape kept = shape, left;
         for (int axis = 0; axis < shape.rank(); ++axis) {
           if (any_of(0, 1)) {
@@ -165,7 +165,7 @@ TEST_CASE("property: gradients of views of any strides") {
           const int rank = view.value().rank();
           if (any_of(0, 1)) {
             const auto order = any_order(rank);
-            view = permute(view, order);
+            view = permute(view, {order.begin(), order.end()});
             shown = shown.permute(order);
           } else if (rank > 0 && any_of(0, 1)) {
             const int axis = static_cast<int>(any_of(0, rank - 1));

@@ -327,7 +327,7 @@ TEST_CASE("scan: sums and their scales, from either end, with the norms of queri
   const Tensor W = normal({5, 3}, 4), v = normal({2, N, 2, 4}, 3),
                g = log_decays(decays ? Decay::head : Decay::none, 2, N, 2, 3, 4);
   const auto in_order = [&](const Variable& x) {
-    std::vector<Variable> tokens;
+    Variables tokens;
     for (int64_t i = 0; i < N; ++i) {
       const int64_t at = reverse ? N - 1 - i : i;
       tokens.push_back(slice(x, 1, at, at + 1));

@@ -234,8 +234,8 @@ TEST_CASE("linear: gradients of a large weight") {
 namespace {
 
 // Layers of one x, from the inputs x, weight, bias, weight, bias, …
-std::vector<LinearParameters> layers_of(const Variables& in) {
-  std::vector<LinearParameters> layers;
+ShortVector<LinearParameters> layers_of(const Variables& in) {
+  ShortVector<LinearParameters> layers;
   for (size_t i = 1; i + 1 < in.size(); i += 2) layers.push_back({in[i], in[i + 1]});
   return layers;
 }

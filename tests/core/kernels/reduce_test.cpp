@@ -32,7 +32,7 @@ std::vector<double> sums(const Tensor& x, const Shape& kept) {
   return out;
 }
 
-void check_sums(const Tensor& x, const std::vector<int>& axes, const Strides& out_order,
+void check_sums(const Tensor& x, const ShortVector<int>& axes, const Strides& out_order,
                 double tolerance) {
   Shape kept = x.shape();
   for (int axis : axes) kept[axis] = 1;
@@ -54,7 +54,7 @@ void check_sums(const Tensor& x, const std::vector<int>& axes, const Strides& ou
 TEST_CASE("reduce: all sets of axes, inner and outer, in several memory orders") {
   for (const Shape& shape : {Shape{3, 1, 5, 4}, Shape{2, 0, 3, 1}, Shape{4, 3, 2, 6}}) {
     for (unsigned set = 0; set < 16; ++set) {
-      std::vector<int> axes;
+      ShortVector<int> axes;
       for (int i = 0; i < 4; ++i)
         if (set >> i & 1) axes.push_back(i);
       const Tensor x = random(shape);
@@ -93,7 +93,7 @@ TEST_CASE("reduce: sizes that are split into tasks") {
 
 TEST_CASE("reduce: f32 sums keep their digits") {
   const Tensor x = Tensor::full({1000000, 2}, 0.1);
-  for (const std::vector<int>& axes : {std::vector<int>{0}, {0, 1}}) {
+  for (const ShortVector<int>& axes : {ShortVector<int>{0}, {0, 1}}) {
     Tensor out = Tensor::empty({1, axes.size() == 2 ? 1 : 2});
     kernels::sum_axes_into(out, x, axes);
     CHECK(out.at({0, 0}) == Approx(1e5 * static_cast<double>(axes.size())).epsilon(3e-6));
