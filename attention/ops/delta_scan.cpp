@@ -294,14 +294,16 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
       for (int64_t i = begin; i < end; ++i)
         simd([&, S = state.data<double>() + i * m * E, e = errors.data<double>() + i * E,
               to = out.data<double>() + i * E] {
-          double decay[state_rows], key[state_rows], query[state_rows];
+          double decay[state_rows], key[state_rows], query[state_rows], write[state_rows];
           const double of_head = decays && !each ? math::exp(static_cast<double>(decays[i])) : 1,
                        strength = betas ? static_cast<double>(betas[i]) : 1;
-          // f(first, n, at) of the rows of S, with their decays.
-          const auto for_rows = [&](auto f) {
+          // f(first, n, at) of the rows of S, with their decays, which few rows have kept.
+          const auto for_rows = [&](bool again, auto f) {
             for (int64_t first = 0; first < m; first += state_rows) {
               const int64_t n = std::min(state_rows, m - first), at = i * m + first;
-              if (each)
+              if (again && m <= state_rows)
+                return f(first, n, at);
+              else if (each)
                 for (int64_t l = 0; l < n; ++l)
                   decay[l] = math::exp(static_cast<double>(decays[at + l]));
               else
@@ -311,23 +313,19 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
           };
           for (int64_t c = 0; c < E; ++c)
             e[c] = writes ? 0 : static_cast<double>(values[i * E + c]);
-          for_rows([&](int64_t first, int64_t n, int64_t at) {
+          for_rows(false, [&](int64_t first, int64_t n, int64_t at) {
             for (int64_t l = 0; l < n; ++l) key[l] = -decay[l] * static_cast<double>(reads[at + l]);
             add_rows(S + first * E, n, E, key, e);
           });
-          for_rows([&](int64_t first, int64_t n, int64_t at) {
+          for_rows(true, [&](int64_t first, int64_t n, int64_t at) {
             for (int64_t l = 0; l < n; ++l) {
               key[l] = strength * static_cast<double>(keys[at + l]);
-              query[l] = writes ? 0 : static_cast<double>(queries[at + l]);
-            }
-            update_rows(S + first * E, n, E, decay, key, query, e, to);
-            if (!writes) return;
-            for (int64_t l = 0; l < n; ++l) {
-              decay[l] = 1;
-              key[l] = static_cast<double>(writes[at + l]);
               query[l] = static_cast<double>(queries[at + l]);
             }
-            update_rows(S + first * E, n, E, decay, key, query, values + i * E, to);
+            double* const rows = S + first * E;
+            if (!writes) return update_rows(rows, n, E, decay, key, e, query, to);
+            std::copy_n(writes + at, n, write);
+            update_rows<true>(rows, n, E, decay, key, e, query, to, write, values + i * E);
           });
         });
     });

@@ -63,21 +63,25 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
           for (int64_t first = 0; first < m; first += tile::state_rows) {
             const int64_t n = std::min(tile::state_rows, m - first), at = head * m + first;
             // One decay and one weight of all rows are those of the first one.
-            const int64_t own = each ? n : first == 0 ? 1 : 0;
-            if (!scaled) {
-              const T* const of_rows = decays ? decays + (g_each ? at : head) : nullptr;
-              for (int64_t l = 0; l < own; ++l)
-                decay[l] = of_rows ? math::exp(static_cast<double>(of_rows[l])) : 1;
+            const int64_t own = each ? n : first == 0 ? 1 : 0, from = each ? at : head;
+            if (decays && g_each == each)
+              std::copy_n(decays + from, own, decay);
+            else
+              std::fill(decay, decay + own, decays ? static_cast<double>(decays[head]) : 0);
+            if (scaled) {
+#pragma GCC ivdep
+              for (int64_t l = 0; l < own; ++l) {
+                double& c = scales[from + l];
+                const double before = c + decay[l], log = static_cast<double>(logs[from + l]);
+                c = std::max(before, log);
+                decay[l] = math::exp(before - c), weight[l] = math::exp(log - c);
+              }
+            } else {
+              if (decays)
+                for (int64_t l = 0; l < own; ++l) decay[l] = math::exp(decay[l]);
+              else
+                std::fill(decay, decay + own, 1);
               std::fill(weight, weight + own, 1);
-            }
-            for (int64_t l = 0; scaled && l < own; ++l) {
-              const double log_decay =
-                  decays ? static_cast<double>(decays[g_each ? at + l : head]) : 0;
-              double& c = scales[log_each ? at + l : head];
-              const double log = static_cast<double>(logs[log_each ? at + l : head]);
-              const double next = std::max(c + log_decay, log);
-              decay[l] = math::exp(c + log_decay - next), weight[l] = math::exp(log - next);
-              c = next;
             }
             if (!each && first == 0) {
               std::fill(decay + 1, decay + n, decay[0]);
@@ -95,7 +99,7 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
               else
                 for (int64_t l = 0; l < n; ++l) query[l] /= z_rows[l];
             }
-            tile::update_rows(S + at * E, n, E, decay, key, query, vs + head * E, to);
+            tile::update_rows(S + at * E, n, E, decay, key, vs + head * E, query, to);
           }
         });
     });

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 namespace longhand::attention::tile {
 
@@ -29,17 +30,21 @@ void add_rows(const T* rows, int64_t n, int64_t width, const T* factors, T* to) 
 }
 
 /// update_rows() for this many columns, whose sums stay in registers.
-template <int64_t columns, class V>
+template <int64_t columns, bool writes, class V, class W>
 void update_columns(double* S, int64_t n, int64_t width, const double* decay, const double* key,
-                    const double* query, const V* v, double* to) {
-  double x[columns], sums[columns];
-  for (int64_t e = 0; e < columns; ++e) x[e] = static_cast<double>(v[e]), sums[e] = to[e];
+                    const V* v, const double* query, double* to, const double* write, const W* w) {
+  double x[columns], y[writes ? columns : 1], sums[columns];
+  for (int64_t e = 0; e < columns; ++e) {
+    x[e] = static_cast<double>(v[e]), sums[e] = to[e];
+    if constexpr (writes) y[e] = static_cast<double>(w[e]);
+  }
   for (int64_t l = 0; l < n; ++l) {
     double* const row = S + l * width;
     const double d = decay[l], k = key[l], q = query[l];
 #pragma GCC ivdep
     for (int64_t e = 0; e < columns; ++e) {
-      const double next = std::fma(d, row[e], k * x[e]);
+      double next = std::fma(d, row[e], k * x[e]);
+      if constexpr (writes) next += write[l] * y[e];
       row[e] = next;
       sums[e] = std::fma(q, next, sums[e]);
     }
@@ -47,16 +52,21 @@ void update_columns(double* S, int64_t n, int64_t width, const double* decay, co
   for (int64_t e = 0; e < columns; ++e) to[e] = sums[e];
 }
 
-/// S_l = decay_l S_l + key_l v and then to += Σ_l query_l S_l for n rows of S (n, width).
-template <class V>
+/// S_l = decay_l S_l + key_l v, with `writes` also + write_l w, and then to += Σ_l query_l S_l for n rows of S
+/// (n, width).
+template <bool writes = false, class V, class W = V>
 void update_rows(double* S, int64_t n, int64_t width, const double* decay, const double* key,
-                 const double* query, const V* v, double* to) {
+                 const V* v, const double* query, double* to, const double* write = nullptr,
+                 const W* w = nullptr) {
   int64_t e = 0;
-  for (; e + 32 <= width; e += 32)
-    update_columns<32>(S + e, n, width, decay, key, query, v + e, to + e);
-  for (; e + 8 <= width; e += 8)
-    update_columns<8>(S + e, n, width, decay, key, query, v + e, to + e);
-  for (; e < width; ++e) update_columns<1>(S + e, n, width, decay, key, query, v + e, to + e);
+  const auto update = [&]<int64_t columns>(std::integral_constant<int64_t, columns>) {
+    for (; e + columns <= width; e += columns)
+      update_columns<columns, writes>(S + e, n, width, decay, key, v + e, query, to + e, write,
+                                      writes ? w + e : nullptr);
+  };
+  update(std::integral_constant<int64_t, 32>());
+  update(std::integral_constant<int64_t, 8>());
+  update(std::integral_constant<int64_t, 1>());
 }
 
 }  // namespace longhand::attention::tile
