@@ -9,8 +9,8 @@ using namespace longhand::test;
 namespace {
 
 // Multiply-adds computed, as multiples of those that work() reports: without gradients and with
-// them. They differ because backward passes compute scores and features again, which only softmax
-// counts, and because blocks of 48 causal queries compute products with all keys of the block;
+// them. They differ because blocks of 48 causal queries compute products with all keys of the block, and
+// because nystrom computes the iterates of its inverse again for gradients, which is not counted;
 // log_linear computes blocks of 1,024 tokens, and mesa ends before it has taken all of its steps.
 struct Case {
   std::string name;
@@ -28,8 +28,8 @@ const std::vector<Case> cases{
     {"softmax", {}, true, (N + 48.0) / N, (N + 48.0) / N},
     {"linformer", {{"k", int64_t{96}}}},
     {"performer", {{"features", int64_t{64}}}},
-    {"performer", {{"features", int64_t{64}}}, true, 1.344, 1.621},
-    {"nystrom", {{"landmarks", int64_t{96}}}, false, 1.02, 1.24},
+    {"performer", {{"features", int64_t{64}}}, true, 1.344, 1.351},
+    {"nystrom", {{"landmarks", int64_t{96}}}, false, 1.02, 1.18},
     {"linear"},
     {"linear", {}, true, 1.938, 2.063},
     {"retnet", {}, true, 1.469, 1.531},
@@ -41,7 +41,7 @@ const std::vector<Case> cases{
      {{"features", int64_t{64}}, {"kernel", std::string("rfa")}, {"gate", true}},
      true,
      1.373,
-     1.516},
+     1.348},
     {"mamba3", {}, true, 1.423, 1.479},
     {"deltanet", {}, true, 1.052, 1.061},
     {"gated_deltanet", {}, true, 1.038, 1.048},

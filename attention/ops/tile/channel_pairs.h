@@ -17,14 +17,15 @@ void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
 }
 
 /// One decay per channel: e^(C_il - C_jl) is inside the sum over channels. A factor e^-C_j alone may
-/// overflow. Therefore a block is cut into stretches of one or more `step`s of tokens, as many as no channel
-/// decays below `least` in: a query i in one that begins at p and a key j before it have the factors
-/// e^(g_p + … + g_i) and e^(g_(j+1) + … + g_(p-1)), both at most 1, and their sum over channels is a product of
-/// matrices. From cut to cut the keys are multiplied by the decay of the stretch between. A key of the query's
-/// own stretch has the factor e^-(g_p + … + g_j). If one step alone is too long, queries behind the token in
-/// which a channel falls below `least`, which is known from earlier tokens alone, have running products of
-/// decays for the keys of their step. Sums within a stretch are in double precision. A state is multiplied by
-/// powers of sums, since the rounding error of a product of equal decays grows with their number.
+/// overflow. Therefore a block is cut into stretches of one or more `step`s of tokens: a query i in one that
+/// begins at p and a key j before it have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … + g_(p-1)), both at
+/// most 1, and their sum over channels is a product of matrices. From cut to cut the keys are multiplied by the
+/// decay of the stretch between. A key of the query's own stretch has the factor e^-(g_p + … + g_j). A stretch
+/// goes on as long as no channel has decayed by more than e^far_sum where a step begins, so that results do
+/// not depend on later tokens. In its last step, queries from the token on in which a channel falls below `least`
+/// have running products of decays for the keys of their step; the factors of keys in the steps before are at most
+/// e^-far_sum. Sums within a stretch are in double precision. A state is multiplied by powers of sums, since the
+/// rounding error of a product of equal decays grows with their number.
 template <class T>
 class ChannelPairs {
  public:
@@ -54,20 +55,13 @@ class ChannelPairs {
   void use(int64_t b, int64_t h, int64_t first, int64_t count) {
     count_ = count, at_ = g_.at(b, first, h);
     simd([=, this] {
-      // Stretches, by sums in T up to a bound of the logarithm that is a little tighter than `least`.
-      for (int64_t s = 0, p = -step; s < count_; s += step) {
-        const auto below = [&] {
-          int any = 0;
-          for (int64_t i = s; i < std::min(s + step, count_); ++i)
-            for (int64_t l = 0; l < m_; ++l) product_[l] += at_[i * g_.token + l];
-          for (int64_t l = 0; l < m_; ++l) any |= product_[l] >= least_sum ? 0 : 1;
-          return any != 0;
-        };
-        if (p < 0 || below()) {
-          p = s;
-          std::fill_n(product_, m_, T{0});
-          below();
-        }
+      std::fill_n(product_, m_, T{0});
+      for (int64_t s = 0, p = 0; s < count_; s += step) {
+        int far = 0;
+        for (int64_t l = 0; l < m_; ++l) far |= product_[l] >= far_sum ? 0 : 1;
+        if (far) p = s, std::fill_n(product_, m_, T{0});
+        for (int64_t i = s; i < std::min(s + step, count_); ++i)
+          for (int64_t l = 0; l < m_; ++l) product_[l] += at_[i * g_.token + l];
         stretches_[s / step].first = p, stretches_[p / step].end = std::min(s + step, count_);
       }
       for (int64_t p = 0; p < count_; p = end_of(p)) {
@@ -197,7 +191,7 @@ class ChannelPairs {
       for (int64_t i = p; i < near; i += step)
         kernels::gemm_tile<T>(std::min(step, near - i), m_, of_token_ * std::min(i + step, near),
                               {dA + i, 1, ld_}, keys_, m_, rows_ + (i - p) * m_, m_, false);
-      kernels::gemm_tile<T>(others, m_, of_token_ * p, {dA + near, 1, ld_}, keys_, m_,
+      kernels::gemm_tile<T>(others, m_, of_token_ * last_step(p), {dA + near, 1, ld_}, keys_, m_,
                             rows_ + (near - p) * m_, m_, false);
       add_weighed(p, end_of(p) - p, 1, rows_, lift, from_cut_, dx, add_x);
     }
@@ -207,7 +201,8 @@ class ChannelPairs {
       const int64_t near = p + near_of(p);
       load_queries(p, x, token);
       for (int64_t j = p; j < near; j += step)
-        kernels::gemm_tile<T>(of_token_ * std::min(step, near - j), m_, near - j,
+        kernels::gemm_tile<T>(of_token_ * std::min(step, near - j), m_,
+                              (j < last_step(p) ? end_of(p) : near) - j,
                               {dA + of_token_ * j * ld_ + j, ld_, 1}, queries_ + (j - p) * m_, m_,
                               rows_ + of_token_ * (j - p) * m_, m_, false);
       const bool later = end_of(p) < count_, add = add_k || later;
@@ -263,13 +258,14 @@ class ChannelPairs {
   // Products with queries have factors of lift or less, and keys those of at most 1 / (lift least): both are
   // far from the largest and the least number.
   static constexpr T least = static_cast<T>(0x1p-120), lift = static_cast<T>(0x1p60),
-                     least_sum = T{-83};
+                     far_sum = T{-50};
 
   // The stretch of a token: where it begins and ends, and its tokens up to which no channel has decayed below
   // `least`.
   int64_t first_of(int64_t i) const { return stretches_[i / step].first; }
   int64_t end_of(int64_t i) const { return stretches_[first_of(i) / step].end; }
   int64_t near_of(int64_t i) const { return stretches_[first_of(i) / step].near; }
+  int64_t last_step(int64_t i) const { return (end_of(i) - 1) / step * step; }
   // For use inside simd(): sums += the decay of token i
   void add_decay(int64_t i) const {
     for (int64_t l = 0; l < m_; ++l)
