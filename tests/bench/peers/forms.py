@@ -75,6 +75,47 @@ class Gaussian(Form):
         return self.biased(q, k, v, bias, self.sizes.width**-0.5)
 
 
+class Sigmoid(Form):
+    """Block by block of queries, with the keys that they see."""
+
+    masks = (False, True)
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.rows = min(128, sizes.length)
+        bias = torch.full((self.rows, sizes.length), -math.log(sizes.length))
+        if sizes.causal:
+            bias[:, -self.rows:].masked_fill_(later(self.rows), -math.inf)
+        self.register_buffer("bias", bias, persistent=False)
+
+    def forward(self, q, k, v, x):
+        n, out = self.sizes.length, []
+        for rows in (q * self.sizes.width**-0.5).split(self.rows, 2):
+            keys = (len(out) + 1) * self.rows if self.sizes.causal else n
+            weights = (rows @ k[:, :, :keys].mT).add_(self.bias[:, n - keys:]).sigmoid_()
+            out.append(self.drop(weights) @ v[:, :, :keys])
+        return torch.cat(out, 2)
+
+
+class Differential(Form):
+    """Even and odd channels as queries whose other ones are 0, which takes as many products as
+    halves of the values and half of the exponentials."""
+
+    options, masks = ["norm=false", "lambda_init=0.2"], (False, True)
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.vectors = nn.Parameter(0.1 * torch.randn(4, sizes.width // 2))
+        self.register_buffer("even", torch.arange(sizes.width) % 2 == 0, persistent=False)
+
+    def forward(self, q, k, v, x):
+        first, second = (self.exact(q * half, k, v, causal=self.sizes.causal,
+                                    scale=math.sqrt(2 / self.sizes.width))
+                         for half in (self.even, ~self.even))
+        powers = torch.exp((self.vectors[::2] * self.vectors[1::2]).sum(-1))
+        return first - (powers[0] - powers[1] + 0.2) * second
+
+
 class Synthesizer(Form):
     """Dense: scores of the tokens alone."""
 
@@ -132,6 +173,37 @@ class Forgetting(Form):
         G = by_head(F.logsigmoid(self.gate(x)), self.sizes.heads).cumsum(-2)
         bias = (G - G.transpose(-1, -2)).masked_fill(self.future, -math.inf)
         return self.exact(q, k, v, bias)
+
+
+class Path(Form):
+    """The scores of all queries with the keys of one chunk after the other, from the last one on;
+    queries are multiplied by the reflections of each chunk as they pass it."""
+
+    masks = (True,)
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        d = sizes.d
+        self.w = nn.Sequential(nn.Linear(d, 32, bias=False), nn.Linear(32, d, bias=False))
+        self.beta = nn.Linear(d, sizes.heads)
+
+    def forward(self, q, k, v, x):
+        heads, scale = self.sizes.heads, self.sizes.width**-0.5
+        w = F.rms_norm(by_head(self.w(x), heads), (self.sizes.width,), eps=1e-6) * scale
+        beta = by_head(2 * torch.sigmoid(self.beta(x)), heads)
+        q, k, w, beta = (blocks(y, CHUNK) for y in (q * scale, k, w, beta))
+        along = (q @ w.mT).tril()
+        Y, Z = solved((beta * w @ w.mT).tril(-1), [beta * (w @ k.mT).tril(-1), beta * w])
+        inside = (q @ k.mT - along @ Y).masked_fill(later(CHUNK), -math.inf)
+        starts, ends = q - along @ Z, (k - Y.mT @ w).mT
+        passed = torch.eye(self.sizes.width, dtype=q.dtype) - w.mT @ Z
+        scores, queries = [[own] for own in inside.unbind(2)], starts[:, :, -1]
+        for m in reversed(range(len(scores) - 1)):
+            for row, of_keys in zip(scores[m + 1:], (queries @ ends[:, :, m]).split(CHUNK, 2)):
+                row.insert(0, of_keys)
+            queries = torch.cat([starts[:, :, m], queries @ passed[:, :, m]], 2)
+        out = [torch.softmax(torch.cat(row, -1), -1) @ v[:, :, :len(row) * CHUNK] for row in scores]
+        return torch.cat(out, 2)
 
 
 # No weights, or simple ones.
@@ -432,6 +504,48 @@ class Bigbird(Form):
         return torch.cat([first, others.reshape(*q.shape[:2], -1, q.shape[3])], 2)
 
 
+class Moba(Form):
+    """Exact in the block of a query. Pairs of queries and earlier blocks are sorted by block, in
+    groups of one block each, the last of which has empty places."""
+
+    masks, most = (True,), 2
+
+    def forward(self, q, k, v, x):
+        if self.sizes.length <= (self.most + 1) * BLOCK:
+            return self.exact(q, k, v, causal=True)
+        q, n, N = q * self.sizes.width**-0.5, self.sizes.length // BLOCK, self.sizes.length
+        earlier = torch.arange(n) < (torch.arange(N) // BLOCK).unsqueeze(-1)
+        scores = (q @ blocks(k, BLOCK).mean(-2).mT).detach().masked_fill(~earlier, -math.inf)
+        chosen = scores.topk(self.most, -1)
+        query, place, block = self.places(chosen.indices, n)
+        of_groups = lambda y: in_order(blocks(y, BLOCK).flatten(3), block).unflatten(3, (BLOCK, -1))
+        far = self.sums(blocks(in_order(q, query), BLOCK) @ of_groups(k).mT, of_groups(v))
+        far = in_order(far.flatten(2, 3), place).unflatten(2, (N, -1))
+        own = (blocks(q, BLOCK) @ blocks(k, BLOCK).mT).masked_fill(later(BLOCK), -math.inf)
+        both = torch.cat([self.sums(own, blocks(v, BLOCK)).flatten(2, 3).unsqueeze(3), far], 3)
+        none = F.pad(chosen.values == -math.inf, (1, 0)).unsqueeze(-1)
+        return (both[..., :-1] * both[..., -1:].masked_fill(none, -math.inf).softmax(3)).sum(3)
+
+    def sums(self, scores, v):
+        log_sums = torch.logsumexp(scores, -1, keepdim=True)
+        return torch.cat([torch.exp(scores - log_sums) @ v, log_sums], -1)
+
+    def places(self, chosen, n):
+        """The query of each place, the place of each pair, the block of each group."""
+        pairs = chosen.flatten(2)
+        of_block = pairs.unsqueeze(-1) == torch.arange(n)
+        groups = (of_block.sum(2) + BLOCK - 1) // BLOCK
+        ends = groups.cumsum(-1)
+        places = of_block.cumsum(2) - 1 + ((ends - groups) * BLOCK).unsqueeze(2)
+        place = places.gather(-1, pairs.unsqueeze(-1)).squeeze(-1)
+        count = pairs.shape[2] // BLOCK + n  # of groups, at most
+        query = pairs.new_zeros(*pairs.shape[:2], count * BLOCK)
+        of_pairs = torch.arange(pairs.shape[2]) // chosen.shape[3]
+        query.scatter_(-1, place, of_pairs.expand_as(place))
+        block = (torch.arange(count).unsqueeze(-1) >= ends.unsqueeze(2)).sum(-1)
+        return query, place, block.clamp(max=n - 1)
+
+
 class Reformer(Form):
     """Chunks of tokens sorted by their hash, each with the chunk before it; rounds are joined by
     their normalisers, in which a key that two of them find counts twice."""
@@ -547,17 +661,92 @@ class Mamba2(Form):
     def __init__(self, sizes):
         super().__init__(sizes)
         heads = sizes.heads
-        steps = torch.exp(torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1)))
         self.step = nn.Linear(sizes.d, heads, bias=False)
-        self.step_bias = nn.Parameter(steps + torch.log(-torch.expm1(-steps)))
+        self.step_bias = nn.Parameter(of_steps(heads))
         self.log_rate = nn.Parameter(torch.empty(heads).uniform_(1, 16).log())
         self.skip = nn.Parameter(torch.ones(heads))
+
+    def scan(self, q, k, v, g, x):
+        return gated_scan(q, k, v, g)
 
     def forward(self, q, k, v, x):
         of_head = lambda y: y.view(-1, 1, 1)
         step = by_head(F.softplus(self.step(x) + self.step_bias), self.sizes.heads)
-        scanned = gated_scan(q, k, v * step, -step * of_head(self.log_rate.exp()))
+        scanned = self.scan(q, k, v * step, -step * of_head(self.log_rate.exp()), x)
         return scanned + of_head(self.skip) * v
+
+
+def of_steps(heads):
+    """Biases b with softplus(b) from 0.001 to 0.1."""
+    steps = torch.exp(torch.empty(heads).uniform_(math.log(1e-3), math.log(1e-1)))
+    return steps + torch.log(-torch.expm1(-steps))
+
+
+class LogLinear(Mamba2):
+    """Levels within chunks as factors of their pairs, and one product for each higher level."""
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        levels = 1 + (sizes.length - 1).bit_length()
+        self.scales = nn.Linear(sizes.d, sizes.heads * levels)
+        self.multiplier = nn.Parameter(torch.ones(sizes.heads * levels))
+        i = torch.arange(CHUNK)
+        highest_bit = torch.frexp((i.unsqueeze(-1) ^ i).double()).exponent
+        self.register_buffer("level", highest_bit.long(), persistent=False)
+
+    def scan(self, q, k, v, g, x):
+        scales = by_head(F.softplus(self.scales(x) * self.multiplier), self.sizes.heads)
+        q = q * self.sizes.width**-0.5
+        Q, K, V, G, near = (blocks(y, CHUNK) for y in (q, k, v, g, scales))
+        G = G.cumsum(-2)
+        near = near.gather(-1, self.level.expand(*near.shape[:3], -1, -1))
+        out = (pairs(Q, K, G) * near @ V).flatten(2, 3)
+        states, level = (K * torch.exp(G[..., -1:, :] - G)).mT @ V, CHUNK.bit_length()
+        while states.shape[2] > 1:
+            # Of two blocks the second one reads the state of the first one.
+            halves = (y.unflatten(2, (-1, 2)).unbind(3) for y in (G, states))
+            (G, G_later), (state, later_state) = halves
+            size = G.shape[3]
+            second = lambda y: y.unflatten(2, (-1, 2, size))[:, :, :, 1]
+            reads = second(q) * (torch.exp(G_later) * second(scales[..., level:level + 1]))
+            out = out + F.pad((reads @ state).unsqueeze(3), (0, 0, 0, 0, 1, 0)).flatten(2, 4)
+            states = torch.exp(G_later[..., -1:, :]) * state + later_state
+            G, level = torch.cat([G, G[..., -1:, :] + G_later], 3), level + 1
+        return out
+
+
+class Mamba3(Form):
+    """The scan with both shares of a token, less what its own query sees of the second one."""
+
+    options, masks = ["gate=false"], (True,)
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        heads, width = sizes.heads, sizes.width
+        self.step, self.rate, self.blend = (nn.Linear(sizes.d, heads, bias=False) for _ in range(3))
+        self.angle = nn.Linear(sizes.d, (width // 2 + 1) // 2, bias=False)
+        self.step_bias = nn.Parameter(of_steps(heads))
+        self.skip = nn.Parameter(torch.ones(heads, 1, 1))
+        self.norms = nn.Parameter(torch.ones(2, width))
+        self.biases = nn.Parameter(torch.ones(2, heads, 1, width))
+
+    def forward(self, q, k, v, x):
+        heads, width = self.sizes.heads, self.sizes.width
+        step = by_head(F.softplus(self.step(x) + self.step_bias), heads)
+        g = -step * by_head(F.softplus(self.rate(x)).clamp(min=1e-4), heads)
+        angles = (step * math.pi * torch.tanh(self.angle(x)).unsqueeze(1)).cumsum(2)
+        m, cos, sin = angles.shape[-1], torch.cos(angles), torch.sin(angles)
+
+        def turned(y, weight, bias):
+            y = F.rms_norm(y, (width,), weight, 1e-5) + bias
+            a, b, rest = y.split([m, m, width - 2 * m], -1)
+            return torch.cat([a * cos - b * sin, a * sin + b * cos, rest], -1)
+
+        q, k = (turned(*of) for of in zip((q, k), self.norms, self.biases))
+        own = step * by_head(torch.sigmoid(self.blend(x)), heads)
+        after = F.pad((step - own)[:, :, 1:], (0, 0, 0, 1))
+        unseen = after * (q * k).sum(-1, keepdim=True) * width**-0.5
+        return gated_scan(q, k, v * (own + after), g) + (self.skip - unseen) * v
 
 
 class Gla(Form):
@@ -583,7 +772,7 @@ class DeltaNet(Form):
 
     def forward(self, q, k, v, x):
         beta = by_head(torch.sigmoid(self.beta(x)), self.sizes.heads)
-        return delta_rule(q, k, v, beta, self.decay(x))
+        return delta_rule(q, k, v * beta, beta, self.decay(x))
 
 
 class GatedDeltaNet(DeltaNet):
@@ -599,6 +788,23 @@ class GatedDeltaNet(DeltaNet):
         return by_head(-self.rate.exp() * F.softplus(self.step(x) + self.bias), self.sizes.heads)
 
 
+class DeltaProduct(GatedDeltaNet):
+    """Two steps for each token."""
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.keys, self.values, self.strengths = (
+            nn.Linear(sizes.d, width, bias=False) for width in (sizes.d, sizes.d, sizes.heads))
+
+    def forward(self, q, k, v, x):
+        heads = self.sizes.heads
+        steps = lambda first, second: torch.stack([first, by_head(second, heads)], 3).flatten(2, 3)
+        k, v = steps(k, self.keys(x)), steps(v, self.values(x))
+        beta = torch.sigmoid(steps(by_head(self.beta(x), heads), self.strengths(x)))
+        g = steps(self.decay(x), x.new_zeros(*x.shape[:2], heads))
+        return delta_rule(q, k, v * beta, beta, g)
+
+
 class Kda(DeltaNet):
     options = BARE + ["rank=16"]
 
@@ -611,6 +817,48 @@ class Kda(DeltaNet):
         # At least e^-1 a token: e^-G overflows below that in the published chunked form.
         steps = by_head(F.softplus(self.step(x) - 4), self.sizes.heads)
         return -steps * self.rate.exp().view(-1, 1, 1)
+
+
+class Gdn2(Kda):
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.beta, self.write = (nn.Linear(sizes.d, sizes.d, bias=False) for _ in range(2))
+
+    def forward(self, q, k, v, x):
+        erased, written = (by_head(torch.sigmoid(gate(x)), self.sizes.heads)
+                           for gate in (self.beta, self.write))
+        return delta_rule(q, k, v * written, erased, self.decay(x))
+
+
+class Mesa(DeltaNet):
+    """Conjugate gradients for all tokens at once, with states that are computed once."""
+
+    steps = 30
+
+    def __init__(self, sizes):
+        super().__init__(sizes)
+        self.forget = nn.Linear(sizes.d, sizes.heads)
+        start = math.log(math.expm1(0.75))
+        self.ridge = nn.Parameter(torch.full((sizes.heads, 1, 1, sizes.width), start))
+
+    def decay(self, x):
+        return by_head(F.logsigmoid(self.forget(x)), self.sizes.heads)
+
+    def forward(self, q, k, v, x):
+        beta = by_head(torch.sigmoid(self.beta(x)), self.sizes.heads)
+        q, k, v, beta, G = (blocks(y, CHUNK) for y in (unit(q), unit(k), v, beta, self.decay(x)))
+        G, keys, ridge = G.cumsum(-2), (k * beta).mT, F.softplus(self.ridge) + 0.25
+        near, far = pair_decays(G), torch.exp(G)
+        writes = (keys * torch.exp(G[..., -1:, :] - G).mT) @ torch.cat([k, v], -1)
+        A, B = states_before(writes, G).chunk(2, -1)
+        read = lambda p, values, state: (p @ keys * near) @ values + (p * far) @ state
+        product = lambda p: read(p, k, A) + ridge * p
+        solve = lambda y: conjugate_gradients(product, y, self.steps)
+        solution = solve(q)
+        # Gradients by the implicit function theorem: of q - M x, which is 0, through M^-1.
+        residual = q - product(solution)
+        residual.register_hook(solve)
+        return read(solution + residual, v, B).flatten(2, 3)
 
 
 class Rwkv7(Form):
@@ -638,12 +886,30 @@ class Rwkv7(Form):
         return out + (q * replaced * of_head(self.bonus)).sum(-1, keepdim=True) * v
 
 
+def later(n):
+    return torch.ones(n, n, dtype=torch.bool).triu(1)
+
+
+def pair_decays(G):
+    """e^(G_i - G_j) for j <= i."""
+    return torch.exp((G - G.mT).masked_fill(later(CHUNK), -math.inf))
+
+
 def pairs(a, b, G):
-    """a_i . b_j e^(G_i - G_j) for j <= i."""
+    """a_i . b_j e^(G_i - G_j) for j <= i; with one decay for all channels also of the last ones of
+    every few rows a_i."""
     if G.shape[-1] == 1:
-        later = torch.ones(CHUNK, CHUNK, dtype=torch.bool).triu(1)
-        return (a @ b.mT) * torch.exp((G - G.mT).masked_fill(later, -math.inf))
+        few = CHUNK // a.shape[-2]
+        return (a @ b.mT) * pair_decays(G)[..., few - 1::few, :]
     return ((a * torch.exp(G)) @ (b * torch.exp(-G)).mT).tril()
+
+
+def states_before(writes, G):
+    """Of each chunk, for what the chunks write and sums of g within them."""
+    states = [torch.zeros_like(writes[:, :, 0])]
+    for decay, write in zip(torch.exp(G[:, :, :-1, -1]).unsqueeze(-1).unbind(2), writes.unbind(2)):
+        states.append(decay * states[-1] + write)
+    return torch.stack(states, 2)
 
 
 def gated_scan(q, k, v, g):
@@ -651,12 +917,24 @@ def gated_scan(q, k, v, g):
     G = G.cumsum(-2)
     inside = pairs(q, k, G) @ v
     writes = (k * torch.exp(G[..., -1:, :] - G)).mT @ v
-    decays = torch.exp(G[..., -1, :]).unsqueeze(-1)
-    state, states = torch.zeros_like(writes[:, :, 0]), []
-    for decay, write in zip(decays.unbind(2), writes.unbind(2)):
-        states.append(state)
-        state = decay * state + write
-    return (inside + (q * torch.exp(G)) @ torch.stack(states, 2)).flatten(2, 3)
+    return (inside + (q * torch.exp(G)) @ states_before(writes, G)).flatten(2, 3)
+
+
+@torch.no_grad()
+def conjugate_gradients(product, y, steps):
+    """M^-1 y of each row, until all have converged to rounding."""
+    x, r, p, info = torch.zeros_like(y), y, y, torch.finfo(y.dtype)
+    square = (r * r).sum(-1, keepdim=True)
+    least = square * (info.eps / 8) ** 2
+    for _ in range(steps):
+        if not (square > least).any():
+            break
+        products = product(p)
+        alpha = square / (p * products).sum(-1, keepdim=True).clamp(min=info.tiny)
+        x, r = torch.addcmul(x, alpha, p), torch.addcmul(r, alpha, products, value=-1)
+        before, square = square, (r * r).sum(-1, keepdim=True)
+        p = torch.addcmul(r, square / before.clamp(min=info.tiny), p)
+    return x
 
 
 def solved(lower, right):
@@ -665,14 +943,20 @@ def solved(lower, right):
     return x.split([y.shape[-1] for y in right], -1)
 
 
-def delta_rule(q, k, v, beta, g):
-    unit = lambda x: F.normalize(F.silu(x), dim=-1)
-    q, k, v, beta, G = (blocks(y, CHUNK) for y in
-                        (unit(q) * q.shape[-1]**-0.5, unit(k), v, beta, g))
+def unit(x):
+    return F.normalize(F.silu(x), dim=-1)
+
+
+def delta_rule(q, k, v, erased, g):
+    """S_i = S'_i + k_i (v_i - S'_iᵀ (erased_i k_i))ᵀ, S'_i = diag(e^g_i) S_(i-1), with unit keys; k,
+    v and g may have several steps for each query, after the last of which it reads."""
+    steps = k.shape[2] // q.shape[2]
+    q = blocks(unit(q) * q.shape[-1]**-0.5, CHUNK // steps)
+    k, v, erased, G = (blocks(y, CHUNK) for y in (unit(k), v, erased, g))
     G = G.cumsum(-2)
-    u, w = solved(pairs(k * beta, k, G).tril(-1), [v * beta, k * beta * torch.exp(G)])
+    u, w = solved(pairs(k * erased, k, G).tril(-1), [v, k * erased * torch.exp(G)])
     inside = pairs(q, k, G)
-    reads, ends = q * torch.exp(G), (k * torch.exp(G[..., -1:, :] - G)).mT
+    reads, ends = q * torch.exp(G[..., steps - 1::steps, :]), (k * torch.exp(G[..., -1:, :] - G)).mT
     decays = torch.exp(G[..., -1, :]).unsqueeze(-1)
     state, out = q.new_zeros(*q.shape[:2], q.shape[-1], v.shape[-1]), []
     for u, w, read, pair, decay, end in zip(*(y.unbind(2) for y in
@@ -775,7 +1059,9 @@ FORMS = dict(
     efficient=Efficient, skyformer=Skyformer, gaussian=Gaussian, synthesizer=Synthesizer,
     random=Random, lowrank=Lowrank, aft=Aft, fnet=Fnet, conv=Conv, mean=Mean, retnet=Retnet,
     mamba2=Mamba2, gla=Gla, deltanet=DeltaNet, gated_deltanet=GatedDeltaNet, kda=Kda, rwkv7=Rwkv7,
-    forgetting=Forgetting)
+    forgetting=Forgetting, deltaproduct=DeltaProduct, mamba3=Mamba3, gdn2=Gdn2,
+    log_linear=LogLinear, mesa=Mesa, path=Path, moba=Moba, differential=Differential,
+    sigmoid=Sigmoid)
 
 
 class Block(nn.Module):

@@ -235,6 +235,9 @@ def main():
             parser.error(f"there is no form of {kind} for model {arguments.model}")
     print(f"PyTorch {importlib.metadata.version('torch')}, {arguments.threads} threads, "
           f"model {arguments.model}, {arguments.tokens:,} tokens a step")
+    left_out = [name for name in FORMS if name not in able]
+    if left_out and not arguments.attention:
+        print(f"Left out, as their forms are not causal: {', '.join(left_out)}")
     agree = True
     for dropout in arguments.dropout:
         print(f"\nDropout {dropout:g}:\n{HEAD}", flush=True)
