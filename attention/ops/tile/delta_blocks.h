@@ -29,7 +29,6 @@
 
 #include "longhand/attention/ops/delta_scan.h"
 #include "longhand/attention/ops/tile/pairs.h"
-#include "longhand/attention/ops/tile/state_rows.h"
 
 namespace longhand::attention::tile {
 
@@ -144,10 +143,12 @@ class DeltaBlocks {
       simd([=, this, E = E_] {
         for (int64_t i = p; i < end; ++i) {
           T* const e = x.e + i * E;
-          T weights[2 * step];
-          const int64_t first = of_token_ * p, n = of_token_ * i - first;
-          for (int64_t row = 0; row < n; ++row) weights[row] = x.A[(first + row) * ld_ + i];
-          add_rows(x.w + first * E, n, E, weights, e);
+          for (int64_t row = of_token_ * p; row < of_token_ * i; ++row) {
+            const T a = x.A[row * ld_ + i];
+            const T* const w = x.w + row * E;
+#pragma GCC ivdep
+            for (int64_t c = 0; c < E; ++c) e[c] += a * w[c];
+          }
           for (int64_t c = 0; c < E; ++c) x.w[of_token_ * i * E + c] = beta_[i] * e[c];
         }
       });
@@ -277,8 +278,15 @@ class DeltaBlocks {
                               y_ + of_token_ * p * E_, E_, true);
       simd([=, this, E = E_] {
         for (int64_t j = end - 1; j >= p; --j) {
-          for (int64_t row = of_token_ * j; row < of_token_ * (j + 1); ++row)
-            add_rows(d_ + (j + 1) * E, end - j - 1, E, x.A + row * ld_ + j + 1, y_ + row * E);
+          for (int64_t row = of_token_ * j; row < of_token_ * (j + 1); ++row) {
+            T* const y = y_ + row * E;
+            for (int64_t i = j + 1; i < end; ++i) {
+              const T a = x.A[row * ld_ + i];
+              const T* const d = d_ + i * E;
+#pragma GCC ivdep
+              for (int64_t c = 0; c < E; ++c) y[c] += a * d[c];
+            }
+          }
           for (int64_t c = 0; c < E; ++c) d_[j * E + c] = beta_[j] * y_[of_token_ * j * E + c];
         }
       });

@@ -1,4 +1,4 @@
-// Sums of rows with factors, and one pass over those of a state for one token, as decoders make it. Inside simd().
+// One pass over the rows of a state for one token, as decoders make it. Inside simd().
 #pragma once
 
 #include <cmath>
