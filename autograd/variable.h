@@ -167,8 +167,7 @@ template <class F = BackwardOfAll>
 Variables record_all(std::string_view op, const ShortVector<Tensor>& outs,
                      std::span<const Variable> inputs, F backward) {
   return detail::record_all(
-      op, outs, inputs,
-      is_recorded(inputs) ? BackwardOfAll(std::move(backward)) : BackwardOfAll());
+      op, outs, inputs, is_recorded(inputs) ? BackwardOfAll(std::move(backward)) : BackwardOfAll());
 }
 
 /// Adds seed times d root / d leaf to the grad() of every leaf that root depends on, and frees the

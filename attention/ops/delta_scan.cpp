@@ -301,9 +301,8 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
           const auto for_rows = [&](bool again, auto f) {
             for (int64_t first = 0; first < m; first += state_rows) {
               const int64_t n = std::min(state_rows, m - first), at = i * m + first;
-              if (again && m <= state_rows)
-                return f(first, n, at);
-              else if (each)
+              if (again && m <= state_rows) return f(first, n, at);
+              if (each)
                 for (int64_t l = 0; l < n; ++l)
                   decay[l] = math::exp(static_cast<double>(decays[at + l]));
               else

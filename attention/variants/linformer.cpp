@@ -223,7 +223,8 @@ class Linformer final : public Variant {
                                                              : 1,
                  flops = projections * per_token * M * H * D + 4 * pairs * D;
     if (options_.local) return {{flops, pairs}, {2 * flops}, 2 * pairs * bytes};
-    return {{flops, pairs}, {2 * flops + 2 * pairs * D, pairs}, bytes * (2 * slots * H * D + N * H)};
+    return {
+        {flops, pairs}, {2 * flops + 2 * pairs * D, pairs}, bytes * (2 * slots * H * D + N * H)};
   }
 
  private:

@@ -21,7 +21,7 @@ void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
 /// begins at p and a key j before it have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … + g_(p-1)), both at
 /// most 1, and their sum over channels is a product of matrices. From cut to cut the keys are multiplied by the
 /// decay of the stretch between. A key of the query's own stretch has the factor e^-(g_p + … + g_j). A stretch
-/// goes on as long as no channel has decayed by more than e^far_sum where a step begins, so that results do
+/// goes on as long as no channel has decayed below e^far_sum where a step begins, so that results do
 /// not depend on later tokens. In its last step, queries from the token on in which a channel falls below `least`
 /// have running products of decays for the keys of their step; the factors of keys in the steps before are at most
 /// e^-far_sum. Sums within a stretch are in double precision. A state is multiplied by powers of sums, since the
