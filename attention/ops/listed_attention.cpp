@@ -2,12 +2,15 @@
 // p_ij = e^(s_ij - m_i) / Σ_j e^(s_ij - m_i):
 //
 //   out_i = Σ_j f_ij p_ij v_j                                       f_ij: factors
-//   ds_ij = p_ij (f_ij dout_i·v_j - dout_i·out_i),   dadded_ij = ds_ij
+//   L_i   = m_i + log Σ_j e^(s_ij - m_i)
+//   ds_ij = p_ij (f_ij dout_i·v_j - dout_i·out_i + dL_i),   dadded_ij = ds_ij
 //   dq_i  = scale Σ_j ds_ij k_j,   dk_j = scale Σ_i ds_ij q_i,   dv_j = Σ_i f_ij p_ij dout_i
 #include "longhand/attention/ops/listed_attention.h"
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "longhand/attention/ops/tile/operands.h"
@@ -124,10 +127,11 @@ void attend(const T* q, const KeyRows<const T>& k, const KeyRows<const T>& v,
   });
 }
 
-// The rows of one query, and where its gradients go: one row, and one number for each listed key, or null.
+// The rows of one query and dL, and where its gradients go: one row, and one number for each listed key, or null.
 template <class T>
 struct Rows {
   const T *q, *out, *dout;
+  T dlog_sum;
   T *dq, *dadded;
 };
 // The rows of the keys of a head, each k, v, dk and dv of D elements, so that those of a key are together.
@@ -154,7 +158,8 @@ void add_gradients(const Rows<T>& row, AllKeys<T>& all, const std::vector<int32_
   simd([&, D = all.D] {
     const KeyRows<const T> k{all.at(0), 4 * D}, v{all.at(0) + D, 4 * D};
     const auto count = static_cast<int64_t>(keys.size());
-    const T own = kernels::row_dot(row.dout, row.out, D), largest = sums[0], factor = sums[1];
+    const T own = kernels::row_dot(row.dout, row.out, D) - row.dlog_sum, largest = sums[0],
+            factor = sums[1];
     scores(row.q, k, keys, D, scale, of.added, p);
     dots(row.dout, v, keys, D, ds);
     if (of.factors)
@@ -241,6 +246,9 @@ void forward(const Saved& s, Tensor& out, Tensor& sums) {
           [&](int64_t i, const std::vector<int32_t>& listed) {
             if (listed.empty()) {
               std::fill_n(to.at(b, i, h), D, T{0});
+              T* const of_none = row_of<T>(sums, b, h, i);
+              of_none[0] = -std::numeric_limits<T>::infinity();
+              of_none[1] = 1;
               return;
             }
             p.resize(std::max(p.size(), listed.size()));
@@ -254,8 +262,8 @@ void forward(const Saved& s, Tensor& out, Tensor& sums) {
 }
 
 template <class T>
-void backward(const Saved& s, const Tensor& grad, std::array<tile::Gradient, 3>& gradients,
-              Tensor& dadded) {
+void backward(const Saved& s, const Tensor& grad, const Tensor& dlog_sums,
+              std::array<tile::Gradient, 3>& gradients, Tensor& dadded) {
   const int64_t N = s.q.size(1), H = s.q.size(2), D = s.q.size(3), M = s.k.size(1);
   const Heads<const T> qs(s.q), outs(s.out), douts(grad);
   // Queries add to the gradients of shared keys, so a head is one task.
@@ -272,8 +280,9 @@ void backward(const Saved& s, const Tensor& grad, std::array<tile::Gradient, 3>&
             p.resize(std::max(p.size(), listed.size()));
             ds.resize(p.size());
             add_gradients<T>(
-                {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h), dq.data() + i * D,
-                 row_of<T>(dadded, b, h, i)},
+                {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
+                 dlog_sums.defined() ? dlog_sums.data<T>()[(b * H + h) * N + i] : T{0},
+                 dq.data() + i * D, row_of<T>(dadded, b, h, i)},
                 all, listed, {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)},
                 static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
           });
@@ -284,10 +293,22 @@ void backward(const Saved& s, const Tensor& grad, std::array<tile::Gradient, 3>&
   });
 }
 
-}  // namespace
+// L (B, H, N)
+Tensor log_sums_of(const Tensor& sums) {
+  Tensor out = Tensor::empty({sums.size(0), sums.size(1), sums.size(2)}, sums.dtype());
+  dispatch_float(sums.dtype(), [&]<class T>() {
+    parallel_for(out.numel(), 1 << 12, [&](int64_t begin, int64_t end) {
+      const T* const x = sums.data<T>();
+      for (int64_t i = begin; i < end; ++i) out.data<T>()[i] = x[2 * i] - std::log(x[2 * i + 1]);
+    });
+  });
+  return out;
+}
 
-Variable listed_attention(const Variable& queries, const Variable& keys, const Variable& values,
-                          const ListedOptions& options, KeysOfQuery keys_of) {
+// log_sums only if `with_sums`.
+SoftmaxAttentionResult compute(const Variable& queries, const Variable& keys,
+                               const Variable& values, const ListedOptions& options,
+                               KeysOfQuery keys_of, bool with_sums) {
   const Variable q = tile::with_contiguous_rows(queries), k = tile::with_contiguous_rows(keys),
                  v = tile::with_contiguous_rows(values);
   check<ShapeError>(
@@ -317,17 +338,35 @@ Variable listed_attention(const Variable& queries, const Variable& keys, const V
                       "listed_attention: expected added and factors ", q.dtype(), " (", B, ", ", H,
                       ", ", N, ", most), got ", of_lists->dtype(), " ", of_lists->shape());
   dispatch_float(q.dtype(), [&]<class T>() { forward<T>(saved, out, sums); });
-  return record("listed_attention", out, operands,
-                [saved](const Tensor& grad, std::span<GradSlot> slots) {
-                  auto gradients = tile::gradients_of(slots);
-                  Tensor dadded;
-                  if (slots.size() > 3 && slots[3])
-                    dadded = Tensor::zeros(saved.added.shape(), saved.added.dtype());
-                  dispatch_float(saved.q.dtype(), [&]<class T>() {
-                    backward<T>(saved, tile::with_contiguous_rows(grad), gradients, dadded);
-                  });
-                  if (dadded.defined()) slots[3].take(dadded);
-                });
+  ShortVector<Tensor> results{out};
+  if (with_sums) results.push_back(log_sums_of(sums));
+  const Variables recorded = record_all(
+      "listed_attention", results, operands,
+      [saved](std::span<const Tensor> grads, std::span<GradSlot> slots) {
+        auto gradients = tile::gradients_of(slots);
+        Tensor dadded;
+        if (slots.size() > 3 && slots[3])
+          dadded = Tensor::zeros(saved.added.shape(), saved.added.dtype());
+        dispatch_float(saved.q.dtype(), [&]<class T>() {
+          backward<T>(saved, tile::with_contiguous_rows(grads[0]),
+                      grads.size() > 1 ? grads[1].contiguous() : Tensor(), gradients, dadded);
+        });
+        if (dadded.defined()) slots[3].take(dadded);
+      });
+  return {recorded[0], with_sums ? recorded[1] : Variable()};
+}
+
+}  // namespace
+
+Variable listed_attention(const Variable& q, const Variable& k, const Variable& v,
+                          const ListedOptions& options, KeysOfQuery keys_of) {
+  return compute(q, k, v, options, std::move(keys_of), false).out;
+}
+
+SoftmaxAttentionResult listed_attention_with_sums(const Variable& q, const Variable& k,
+                                                  const Variable& v, const ListedOptions& options,
+                                                  KeysOfQuery keys_of) {
+  return compute(q, k, v, options, std::move(keys_of), true);
 }
 
 }  // namespace longhand::attention

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/autograd/variable.h"
 
 namespace longhand::attention {
@@ -32,5 +33,11 @@ struct ListedOptions {
 /// Throws ShapeError if shapes or dtypes do not match.
 Variable listed_attention(const Variable& q, const Variable& k, const Variable& v,
                           const ListedOptions& options, KeysOfQuery keys_of);
+
+/// listed_attention() and the logarithms of its normalisers, -inf where a query has no keys. Both are
+/// differentiable.
+SoftmaxAttentionResult listed_attention_with_sums(const Variable& q, const Variable& k,
+                                                  const Variable& v, const ListedOptions& options,
+                                                  KeysOfQuery keys_of);
 
 }  // namespace longhand::attention

@@ -23,6 +23,7 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/ops/cluster_means.h"
 #include "longhand/attention/ops/highest.h"
+#include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/take_rows.h"
 #include "longhand/attention/registry.h"
@@ -81,7 +82,7 @@ class Clustered final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const int64_t N = q.size(1), H = q.size(2), D = q.size(3), C = std::min(options_.clusters, N);
+    const int64_t N = q.size(1), D = q.size(3), C = std::min(options_.clusters, N);
     const std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     const Clusters clusters =
         cluster(q.value(), lengths, landmark_counts(lengths, C), C, options_.kmeans_steps, false);
@@ -95,33 +96,69 @@ class Clustered final : public Variant {
     const double tau = 1 / std::sqrt(static_cast<double>(D));
     const Tensor lists = highest_keys(centroids.value(), k.value(), options_.topk,
                                       {.scale = tau, .lengths = mask.lengths});
-    const int64_t B = lists.size(0), most = lists.size(3);
-    const Tensor of_lists = lists.reshape({B, H, C * most});
-    const Variable keys = take_rows(k, of_lists), values = take_rows(v, of_lists);
-    // Queries attend to one list each; those of short samples are not full.
-    const auto attend_to_lists = [&](const Variable& queries, BlockPattern pattern) {
-      pattern.key_block = most;
-      SoftmaxAttentionOptions options{.pattern =
-                                          std::make_shared<const BlockPattern>(std::move(pattern))};
-      if (mask.lengths.defined()) options.key_bias = Variable(missing(of_lists, q.dtype()));
-      return softmax_attention_with_sums(queries, keys, values, options);
-    };
-    BlockPattern of_centroids{.block = 1};
-    for (int64_t c = 0; c < C; ++c) add_row(of_centroids, c);
-    const auto [best, log_best] = attend_to_lists(centroids, std::move(of_centroids));
-
-    constexpr int64_t block = 16;
-    const ClusterBlocks blocks = cluster_blocks(clusters.members, lengths, C, block);
-    BlockPattern of_queries{.block = block, .samples = B, .heads = H};
-    for (const int32_t c : blocks.of_blocks) add_row(of_queries, c);
-    const Variable own = take_rows(
-        attend_to_lists(take_rows(q, blocks.tokens), std::move(of_queries)).out, blocks.places);
+    // Gathering the lists of all clusters costs more than it saves if there are more of them than keys.
+    const auto [own, best, log_best] =
+        lists.size(3) * C > k.size(1)
+            ? attend_to_lists(q, centroids, k, v, lists, clusters.members, lengths)
+            : attend_to_gathered(q, centroids, k, v, lists, clusters.members, lengths);
     Variable log_mass = log_best - log_all;  // (B, H, C)
     if (mask.lengths.defined())
       log_mass =
           masked_scores(real_tokens(mask.lengths, C).squeeze(3).squeeze(2).unsqueeze(1), log_mass);
     const Variable mass = unsqueeze(transpose(exp(log_mass), 1, 2), 3);  // (B, C, H, 1)
     return take_rows(all - mass * best, clusters.members) + take_rows(mass, clusters.members) * own;
+  }
+
+  // Attention to the keys T_c on the lists (B, H, C, k), with logarithms of normalisers.
+  struct ToLists {
+    Variable own;             // (B, N, H, D): of queries, each to the list of its cluster
+    Variable best, log_best;  // (B, C, H, D) and (B, H, C): of centroids
+  };
+  // Query by query.
+  static ToLists attend_to_lists(const Variable& q, const Variable& centroids, const Variable& k,
+                                 const Variable& v, const Tensor& lists, const Tensor& members,
+                                 const std::vector<int32_t>& lengths) {
+    const int64_t N = q.size(1), H = q.size(2), C = centroids.size(1);
+    const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
+    const auto [out, log_sums] = listed_attention_with_sums(
+        concat({q, centroids}, 1), k, v, {.scale = tau},
+        [=](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+          const int64_t head = b * H + h, most = lists.size(3);
+          if (i < N && i >= lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)]) return;
+          const int64_t c = i < N ? members.data<int32_t>()[head * N + i] : i - N;
+          const int32_t* const list = lists.data<int32_t>() + (head * C + c) * most;
+          keys.insert(keys.end(), list, std::find(list, list + most, -1));
+        });
+    return {slice(out, 1, 0, N), slice(out, 1, N, N + C), slice(log_sums, 2, N, N + C)};
+  }
+  // Blocks of queries of one cluster, to the rows of its list.
+  static ToLists attend_to_gathered(const Variable& q, const Variable& centroids, const Variable& k,
+                                    const Variable& v, const Tensor& lists, const Tensor& members,
+                                    const std::vector<int32_t>& lengths) {
+    const int64_t B = lists.size(0), H = lists.size(1), C = lists.size(2), most = lists.size(3);
+    const Tensor of_lists = lists.reshape({B, H, C * most});
+    const Variable keys = take_rows(k, of_lists), values = take_rows(v, of_lists);
+    // Lists of short samples are not full.
+    const Variable bias = lengths.size() > 1 || lengths[0] < k.size(1)
+                              ? Variable(missing(of_lists, q.dtype()))
+                              : Variable();
+    const auto attend = [&](const Variable& queries, BlockPattern pattern) {
+      pattern.key_block = most;
+      return softmax_attention_with_sums(
+          queries, keys, values,
+          {.pattern = std::make_shared<const BlockPattern>(std::move(pattern)), .key_bias = bias});
+    };
+    BlockPattern of_centroids{.block = 1};
+    for (int64_t c = 0; c < C; ++c) add_row(of_centroids, c);
+    const auto [best, log_best] = attend(centroids, std::move(of_centroids));
+
+    constexpr int64_t block = 16;
+    const ClusterBlocks blocks = cluster_blocks(members, lengths, C, block);
+    BlockPattern of_queries{.block = block, .samples = B, .heads = H};
+    for (const int32_t c : blocks.of_blocks) add_row(of_queries, c);
+    const Variable own =
+        take_rows(attend(take_rows(q, blocks.tokens), std::move(of_queries)).out, blocks.places);
+    return {own, best, log_best};
   }
 
   // Appends a row with one block of keys, or with none if it is negative.

@@ -41,24 +41,6 @@ double Spread::score(double x) const {
   return deviation > 0 ? (x - mean) / deviation : 0;
 }
 
-void GuardOptions::describe(OptionVisitor& v) {
-  v.choice(
-      "on_bad_step", on_bad_step, {{"stop", Action::stop}, {"skip", Action::skip}},
-      "what happens if the loss or the gradient of a step is not finite or an outlier: training "
-      "stops, or the update of that step is skipped; a snapshot for longhand replay is kept");
-  v.when(on_bad_step == Action::skip, "on_bad_step = \"skip\"", [&] {
-    v.integer("max_skips", max_skips, {1},
-              "number of consecutive steps that may be skipped; the next bad step stops training");
-  });
-  v.number("outlier_limit", outlier_limit, {0},
-           "a step is an outlier if its loss or gradient norm is more than this number of standard "
-           "deviations above its running mean; 0: none is");
-  v.when(outlier_limit > 0, "outlier_limit above 0", [&] {
-    v.integer("outlier_window", outlier_window, {2},
-              "steps of that mean and deviation, and before the first judgement");
-  });
-}
-
 std::string judge(const GuardOptions& options, GuardState& state, double loss,
                   double gradient_norm) {
   const std::string wrong = defect(options, state, loss, gradient_norm);

@@ -73,4 +73,40 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   step.guard.describe(v);
 }
 
+void GuardOptions::describe(OptionVisitor& v) {
+  v.choice(
+      "on_bad_step", on_bad_step, {{"stop", Action::stop}, {"skip", Action::skip}},
+      "what happens if the loss or the gradient of a step is not finite or an outlier: training "
+      "stops, or the update of that step is skipped; a snapshot for longhand replay is kept");
+  v.when(on_bad_step == Action::skip, "on_bad_step = \"skip\"", [&] {
+    v.integer("max_skips", max_skips, {1},
+              "number of consecutive steps that may be skipped; the next bad step stops training");
+  });
+  v.number("outlier_limit", outlier_limit, {0},
+           "a step is an outlier if its loss or gradient norm is more than this number of standard "
+           "deviations above its running mean; 0: none is");
+  v.when(outlier_limit > 0, "outlier_limit above 0", [&] {
+    v.integer("outlier_window", outlier_window, {2},
+              "steps of that mean and deviation, and before the first judgement");
+  });
+}
+
+void Schedule::describe(OptionVisitor& v) {
+  v.choice("schedule", kind,
+           {{"constant", Kind::constant},
+            {"linear", Kind::linear},
+            {"cosine", Kind::cosine},
+            {"inverse_sqrt", Kind::inverse_sqrt},
+            {"one_cycle", Kind::one_cycle}},
+           "learning rate schedule");
+  v.number("lr", lr, {0}, "peak learning rate of the schedule");
+  warmup_steps = kind == Kind::one_cycle ? total_steps * 3 / 10 : 0;
+  v.integer("warmup_steps", warmup_steps, {0}, "number of linear warm-up steps",
+            "0; 3/10 of train.steps with one_cycle");
+  v.when(kind == Kind::linear || kind == Kind::cosine, "schedule = \"linear\" or \"cosine\"", [&] {
+    v.number("final_lr", final_lr, {0}, "final learning rate, at most lr");
+    v.require(final_lr <= lr, "final_lr", concat_message("expected at most lr = ", lr));
+  });
+}
+
 }  // namespace longhand::train

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "longhand/core/error.h"
-
 namespace longhand::train {
 namespace {
 
@@ -40,24 +38,6 @@ double Schedule::at(int64_t t) const {
       break;
   }
   return lr;
-}
-
-void Schedule::describe(OptionVisitor& v) {
-  v.choice("schedule", kind,
-           {{"constant", Kind::constant},
-            {"linear", Kind::linear},
-            {"cosine", Kind::cosine},
-            {"inverse_sqrt", Kind::inverse_sqrt},
-            {"one_cycle", Kind::one_cycle}},
-           "learning rate schedule");
-  v.number("lr", lr, {0}, "peak learning rate of the schedule");
-  warmup_steps = kind == Kind::one_cycle ? total_steps * 3 / 10 : 0;
-  v.integer("warmup_steps", warmup_steps, {0}, "number of linear warm-up steps",
-            "0; 3/10 of train.steps with one_cycle");
-  v.when(kind == Kind::linear || kind == Kind::cosine, "schedule = \"linear\" or \"cosine\"", [&] {
-    v.number("final_lr", final_lr, {0}, "final learning rate, at most lr");
-    v.require(final_lr <= lr, "final_lr", concat_message("expected at most lr = ", lr));
-  });
 }
 
 }  // namespace longhand::train

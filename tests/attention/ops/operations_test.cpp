@@ -94,6 +94,15 @@ Variable listed(const Variables& x) {
       });
 }
 
+Variable listed_with_sums(const Variables& x) {
+  return joined(listed_attention_with_sums(
+      x[0], x[1], x[2], {.scale = 0.7},
+      [M = x[1].size(1)](int64_t, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+        for (int64_t j = h; j < std::min(M, i + h + 1); ++j)
+          keys.push_back(static_cast<int32_t>(j));
+      }));
+}
+
 // x + 3 I, which is far from singular.
 Variable shifted(const Variable& x) {
   if (!is_float(x.dtype())) return x;
@@ -225,6 +234,8 @@ const std::vector<OpLine>& attention_operations() {
               {{1, 1, 1, 1}, {1, 3, 1, 1}, {1, 3, 1, 1}, {1, 1, 1, 1}}},
              {{{1, 300, 2, 8}, {1, 60, 2, 8}, {1, 60, 2, 8}, {1, 2, 300, 20}}},
              {.arguments = {{}, {}, {}, optional}}),
+        line("listed_attention: with sums", listed_with_sums,
+             {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
         line("bucket_attention", OP(bucket_attention(x[0], x[1], x[2], 0.7, buckets_of(x[0]))),
              {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
         line("aft", OP(aft(x[0], x[1], x[2], x[0].size(1), false, false, {})),
