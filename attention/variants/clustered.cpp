@@ -96,9 +96,9 @@ class Clustered final : public Variant {
     const double tau = 1 / std::sqrt(static_cast<double>(D));
     const Tensor lists = highest_keys(centroids.value(), k.value(), options_.topk,
                                       {.scale = tau, .lengths = mask.lengths});
-    // Gathering the lists of all clusters costs more than it saves if there are more of them than keys.
+    // Gathering the keys of all lists costs more than it saves if they are many times those there are.
     const auto [own, best, log_best] =
-        lists.size(3) * C > k.size(1)
+        lists.size(3) * C > 2 * k.size(1)
             ? attend_to_lists(q, centroids, k, v, lists, clusters.members, lengths)
             : attend_to_gathered(q, centroids, k, v, lists, clusters.members, lengths);
     Variable log_mass = log_best - log_all;  // (B, H, C)
