@@ -7,7 +7,9 @@
 
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/scan_step.h"
+#include "longhand/attention/ops/tile/channel_pairs.h"
 #include "longhand/attention/ops/tile/delta_blocks.h"
+#include "longhand/attention/ops/tile/head_pairs.h"
 #include "longhand/attention/ops/tile/state_rows.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/subnormals.h"

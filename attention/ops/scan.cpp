@@ -1,10 +1,3 @@
-// A block of tokens depends on earlier blocks through the state before it and, for the gradients,
-// on later blocks through the gradient of the state after it; head_blocks.h and row_blocks.h
-// have the formulas. Blocks are processed in order for the results and in reverse for the
-// gradients. If there are few heads, groups of blocks are processed in parallel: a first pass
-// computes the state that each group gives when started from zeros, and these are joined, in order,
-// to the state before each group. One state in four is saved for the gradients; the others are
-// recomputed.
 #include "longhand/attention/ops/scan.h"
 
 #include <algorithm>
@@ -13,270 +6,26 @@
 #include <vector>
 
 #include "longhand/attention/ops/joined.h"
-#include "longhand/attention/ops/tile/head_blocks.h"
-#include "longhand/attention/ops/tile/row_blocks.h"
+#include "longhand/attention/ops/tile/scan_passes.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
-#include "longhand/core/kernels/subnormals.h"
-#include "longhand/core/parallel.h"
 
 namespace longhand::attention {
 namespace {
 
 using namespace tile;
 
-// The numbers (head, i, …) of x (heads, ., .).
-template <class T>
-T* row(Tensor& x, int64_t head, int64_t i) {
-  return x.data<T>() + (head * x.size(1) + i) * x.size(2);
-}
-
-// Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ... A scan of one
-// block without an initial state has none.
-struct KeptStates {
-  Tensor states;
-  int64_t every;
-
-  KeptStates(const ScanRule& rule, int64_t every_, DType dtype)
-      : states(Tensor::empty(
-            {rule.heads(),
-             rule.has_state(rule.blocks - 1) ? (rule.blocks + every_ - 1) / every_ : 0,
-             rule.state().size()},
-            dtype)),
-        every(every_) {}
-  template <class T>
-  T* before(int64_t head, int64_t block_) {
-    return row<T>(states, head, block_ / every);
-  }
-};
-
-// The memory of a task: its blocks, with features of several blocks of keys, and a number of states.
-struct TaskSize {
-  int slots = 0;
-  int64_t states = 0;
-  bool gradients = false;
-};
-template <class T, class Blocks>
-struct Task {
-  Task(const ScanRule& rule, const ScanTensors& x, const TaskSize& size, Scratch& scratch)
-      : blocks(rule, x, size.slots, size.gradients, scratch),
-        states(scratch.take<T>(size.states * rule.state().size())) {}
-  Blocks blocks;
-  T* states;
-};
-
-// Blocks [begin, end) of a head, which a task processes.
-struct Group {
-  int64_t head, index, begin, end;
-};
-
-// Calls visit(group, its blocks, states) for groups [first, last) of each head.
-template <class T, class Blocks, class F>
-void for_groups(const ScanRule& rule, const ScanTensors& x, int64_t first, int64_t last,
-                const TaskSize& size, F visit) {
-  const int64_t count = last - first;
-  parallel_for(rule.heads() * count, 1, [&](int64_t from, int64_t to) {
-    const kernels::SubnormalsAsZeros zeros;
-    for (int64_t at = from; at < to; ++at) {
-      const int64_t head = at / count, index = first + at % count;
-      Workspace<Task<T, Blocks>> task(rule, x, size);
-      task->blocks.start(head / rule.H, head % rule.H);
-      visit(Group{head, index, index * rule.blocks_of_group,
-                  std::min(rule.blocks, (index + 1) * rule.blocks_of_group)},
-            task->blocks, task->states);
-    }
-  });
-}
-
-// Properties of groups that joins require: the sum of g over each group, (heads, groups, 1 or m),
-// and the scale before each group, (heads, groups, 1).
-struct Groups {
-  Tensor log_decays, scales;
-  Groups(const ScanRule& rule, DType dtype)
-      : log_decays(Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype)),
-        scales(Tensor::zeros({rule.heads(), rule.groups, 1}, dtype)) {}
-};
-
-// Computes the state before each group, in `kept`, whose first state is the initial one. Returns
-// the scales.
-template <class T, class Blocks>
-Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
-  const int64_t n = rule.state().size();
-  Groups groups(rule, x.q.dtype());
-  const auto sum = [&](const Group& group, Blocks& blocks, T*) {
-    T* const s = kept.before<T>(group.head, group.end);
-    std::fill_n(s, n, T{0});
-    for (int64_t i = group.begin; i < group.end; ++i) {
-      blocks.load_keys(0, i,
-                       i > group.begin ? blocks.scale_before(i)
-                       : x.c           ? -infinity<T>
-                                       : T{0},
-                       true);
-      blocks.advance(0, i, s);
-      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
-    }
-  };
-  for_groups<T, Blocks>(rule, x, 0, rule.groups - 1, {.slots = 1}, sum);
-  parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
-    const kernels::SubnormalsAsZeros zeros;
-    std::vector<JoinFactors<T>> joins(rule.decay_rows());
-    for (int64_t head = from; head < to; ++head) {
-      *row<T>(groups.scales, head, 0) = x.scale_at_start<T>(head);
-      for (int64_t group = 1; group < rule.groups; ++group) {
-        const int64_t at = group * rule.blocks_of_group;
-        const T own = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0},
-                before = *row<T>(groups.scales, head, group - 1);
-        for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = join_of(own, before + row<T>(groups.log_decays, head, group - 1)[l]);
-        join_states(rule.state(), kept.before<T>(head, at),
-                    kept.before<T>(head, at - rule.blocks_of_group), joins.data(), !rule.channels);
-        *row<T>(groups.scales, head, group) = joins[0].scale;
-      }
-    }
-  });
-  return groups;
-}
-
-// Computes the sums and, if they are defined, the final states (heads, size) and the log scales of
-// the sums.
-template <class T, class Blocks>
-void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor& out,
-                  Tensor& final_states, Tensor& log_scales) {
-  const int64_t n = rule.state().size();
-  Groups groups = states_before<T, Blocks>(rule, x, kept);
-  const Heads<T> to = rule.heads<T>(out);
-  const auto attend = [&](const Group& group, Blocks& blocks, T* s) {
-    const auto [head, index, begin, end] = group;
-    if (rule.has_state(rule.blocks - 1))
-      std::copy_n(kept.before<T>(head, begin), n, s);
-    else if (final_states.defined())
-      std::fill_n(s, n, T{0});
-    const bool returns_state = index + 1 == rule.groups && final_states.defined();
-    for (int64_t i = begin; i < end; ++i) {
-      if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
-      blocks.load_keys(
-          0, i, i > begin ? blocks.scale_before(i) : *row<T>(groups.scales, head, index), true);
-      blocks.load_queries(i);
-      if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
-      blocks.attend(0, i, rule.has_state(i) ? s : nullptr,
-                    to.at(head / rule.H, rule.first(i), head % rule.H), to.token);
-      if (i + 1 < end || returns_state) blocks.advance(0, i, s);
-    }
-    if (returns_state) std::copy_n(s, n, final_states.data<T>() + head * n);
-  };
-  for_groups<T, Blocks>(rule, x, 0, rule.groups, {.slots = 1, .states = 1}, attend);
-}
-
-// The gradient of the state after each group: (heads, groups, size); size is 0 if nothing reads it.
-template <class T, class Blocks>
-Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
-                    const Tensor& dfinal) {
-  const bool read = rule.has_state(rule.blocks - 1) || dfinal.defined();
-  const int64_t n = read ? rule.state().size() : 0;
-  Groups groups(rule, x.q.dtype());
-  Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
-  const auto after = [&](int64_t head, int64_t group) { return row<T>(states, head, group); };
-  const Heads<const T> d = rule.heads<const T>(dout);
-  const auto sum = [&](const Group& group, Blocks& blocks, T*) {
-    T* const r = after(group.head, group.index - 1);
-    std::fill_n(r, n, T{0});
-    for (int64_t i = group.end - 1; i >= group.begin; --i) {
-      blocks.use(i, blocks.scale_before(i));
-      blocks.load_queries(i);
-      blocks.retreat(i, d, r);
-      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
-    }
-  };
-  for_groups<T, Blocks>(rule, x, 1, rule.groups, {}, sum);
-  parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
-    const kernels::SubnormalsAsZeros zeros;
-    std::vector<JoinFactors<T>> joins(rule.decay_rows());
-    for (int64_t head = from; head < to; ++head) {
-      T* const last = after(head, rule.groups - 1);
-      if (dfinal.defined())
-        std::copy_n(dfinal.data<T>() + head * n, n, last);
-      else
-        std::fill_n(last, n, T{0});
-      const T* const c = x.scales<T>(rule, head);
-      for (int64_t group = rule.groups - 1; group > 0; --group) {
-        const int64_t first = rule.first(group * rule.blocks_of_group),
-                      end = std::min(rule.N, rule.first((group + 1) * rule.blocks_of_group));
-        const T rescaling = c ? c[first - 1] - c[end - 1] : T{0};
-        for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = {0, 1, Base<T>::power(rescaling + row<T>(groups.log_decays, head, group)[l])};
-        join_states(rule.state(), after(head, group - 1), after(head, group), joins.data(),
-                    !rule.channels);
-      }
-    }
-  });
-  return states;
-}
-
-// Computes all gradients; that of the initial state only if `dinitial` (heads, size) is defined.
-// `final_states` are read only if their gradient is defined.
-template <class T, class Blocks>
-void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const Tensor& dout,
-                   const Tensor& final_states, const Tensor& dfinal, ScanGradients& to,
-                   Tensor& dinitial) {
-  constexpr int64_t every = ScanRule::kept_every;
-  const int64_t n = rule.state().size();
-  Tensor after = states_after<T, Blocks>(rule, x, dout, dfinal);
-  const Heads<const T> d = rule.heads<const T>(dout);
-  const auto retreat = [&](const Group& group, Blocks& blocks, T* states) {
-    const auto [head, index, begin, end] = group;
-    T* const R = row<T>(after, head, index);
-    if (to.log_decay.to.defined())
-      blocks.end_decay(end < rule.blocks  ? kept.before<T>(head, end)
-                       : dfinal.defined() ? final_states.data<T>() + head * n
-                                          : nullptr,
-                       R);
-    for (int64_t stop = end, from; stop > begin; stop = from) {
-      from = (stop - 1) / every * every;
-      if (rule.has_state(rule.blocks - 1)) std::copy_n(kept.before<T>(head, from), n, states);
-      for (int64_t i = from; i < stop; ++i) {
-        const auto slot = static_cast<int>(i - from);
-        blocks.load_keys(slot, i, blocks.scale_before(i), false);
-        if (i + 1 == stop) break;
-        T* const s = states + slot * n;
-        std::copy_n(s, n, s + n);
-        blocks.advance(slot, i, s + n);
-      }
-      for (int64_t i = stop - 1; i >= from; --i) {
-        if (i + 1 < stop) blocks.use(i, blocks.scale_before(i));
-        blocks.load_queries(i);
-        blocks.gradients(static_cast<int>(i - from), i, d,
-                         rule.has_state(i) ? states + (i - from) * n : nullptr, R,
-                         i + 1 < rule.blocks || dfinal.defined(), to);
-      }
-    }
-    if (index == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
-  };
-  for_groups<T, Blocks>(rule, x, 0, rule.groups,
-                        {.slots = static_cast<int>(std::min(every, rule.blocks)),
-                         .states = std::min(every, rule.blocks),
-                         .gradients = true},
-                        retreat);
-}
-
 // Memory for what blocks keep for the gradients, if it takes at most `most` bytes.
-template <class Blocks>
-Tensor kept_memory(const ScanRule& rule, DType dtype, int64_t most) {
-  const Shape shape{rule.heads(), rule.blocks, Blocks::kept_size(rule)};
+Tensor kept_memory(const ScanRule& rule, const ScanPasses& passes, DType dtype, int64_t most) {
+  const Shape shape{rule.heads(), rule.blocks, passes.kept_size(rule)};
   const int64_t bytes = shape.numel() * static_cast<int64_t>(size_of(dtype));
   return 0 < bytes && bytes <= most ? Tensor::empty(shape, dtype) : Tensor();
 }
 
-template <class F>
-void dispatch_scan(const ScanRule& rule, DType dtype, F f) {
-  dispatch_float(dtype, [&]<class T>() {
-    const bool rows = !rule.features.projection.defined() && !rule.features.exponentials;
-    if (rule.channels)
-      f.template operator()<T, RowBlocks<T, ChannelPairs<T>>>();
-    else if (rows && !rule.reverse)
-      f.template operator()<T, RowBlocks<T, HeadPairs<T>>>();
-    else
-      f.template operator()<T, HeadBlocks<T>>();
-  });
+ScanPasses passes_of(const ScanRule& rule, DType dtype) {
+  if (rule.channels) return channel_passes(dtype);
+  const bool rows = !rule.features.projection.defined() && !rule.features.exponentials;
+  return rows && !rule.reverse ? head_passes(dtype) : feature_passes(dtype);
 }
 
 // ---- states as operands: (B, H, size), S followed by z ------------------------------------------
@@ -497,8 +246,9 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   if (options.log_scales && options.features.exponentials)
     log_scales = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
-  dispatch_scan(rule, dtype, [&]<class T, class Blocks>() {
-    if (gradients) x.kept = kept_memory<Blocks>(rule, dtype, options.most_kept);
+  const ScanPasses passes = passes_of(rule, dtype);
+  if (gradients) x.kept = kept_memory(rule, passes, dtype, options.most_kept);
+  dispatch_float(dtype, [&]<class T>() {
     const Tensor states = initial ? start.value().contiguous() : Tensor();
     for (int64_t head = 0; !is_dry() && rule.has_state(rule.blocks - 1) && head < rule.heads();
          ++head) {
@@ -508,15 +258,15 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
       else
         std::fill_n(s, shape.size(), T{0});
     }
-    scan_forward<T, Blocks>(rule, x, kept, out, final_states, log_scales);
   });
+  passes.forward(rule, x, kept, out, final_states, log_scales);
 
   // The gradient of the final states, whose rule is recorded later and runs first.
   const auto dfinal = std::make_shared<Tensor>();
   ScanResult result;
   result.log_scales = log_scales;
-  auto of_sums = [rule, x, kept, final_states, dfinal](const Tensor& grad_out,
-                                                       std::span<GradSlot> slots) mutable {
+  auto of_sums = [rule, passes, x, kept, final_states, dfinal](const Tensor& grad_out,
+                                                               std::span<GradSlot> slots) mutable {
     const Tensor dout = with_contiguous_rows(grad_out);
     x.has_kept = x.kept.defined();
     ScanGradients to{gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2]), {}};
@@ -525,9 +275,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     Tensor dinitial;
     if (last < slots.size() && slots[last])
       dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
-    dispatch_scan(rule, x.q.dtype(), [&]<class T, class Blocks>() {
-      scan_backward<T, Blocks>(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
-    });
+    passes.backward(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
     if (dinitial.defined()) slots[last].take(dinitial);
     *dfinal = {};
   };

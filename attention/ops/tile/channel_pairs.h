@@ -10,12 +10,6 @@
 
 namespace longhand::attention::tile {
 
-/// Sets A_jj to 0: the weights of keys before a query.
-template <class T>
-void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
-  for (int64_t row = 0; row < keys * count; ++row) A[row * ld + row / keys] = 0;
-}
-
 /// One decay per channel: e^(C_il - C_jl) is inside the sum over channels. A factor e^-C_j alone may
 /// overflow. Therefore a block is cut into stretches of one or more `step`s of tokens: a query i in one that
 /// begins at p and a key j before it have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … + g_(p-1)), both at

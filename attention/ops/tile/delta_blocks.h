@@ -1,4 +1,4 @@
-// Blocks of a delta rule. With the decays e^(C_i - C_j) of pairs.h, the state S before a block of n
+// Blocks of a delta rule. With the decays e^(C_i - C_j) of head_pairs.h, the state S before a block of n
 // tokens, and x = q or x = -r,
 //
 //   A^x_ji = Σ_l x_il k_jl e^(C_il - C_jl),  j <= i for q, j < i for -r
@@ -28,7 +28,7 @@
 #include <vector>
 
 #include "longhand/attention/ops/delta_scan.h"
-#include "longhand/attention/ops/tile/pairs.h"
+#include "longhand/attention/ops/tile/scan_rule.h"
 
 namespace longhand::attention::tile {
 

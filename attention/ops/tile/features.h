@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "longhand/attention/ops/feature_formula.h"
+#include "longhand/attention/ops/tile/feature_rule.h"
 #include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/core/kernels/rows.h"
@@ -13,40 +13,6 @@ namespace longhand::attention::tile {
 
 /// Tokens of a tile: a multiple of 16 lanes and of 6 (12) rows. Scans have tiles of their own sizes.
 inline constexpr int64_t block = 64;
-
-/// The formula of the m features of x with D numbers; its tensors are contiguous or undefined.
-struct FeatureRule : FeatureFormula {
-  int64_t D, m;
-
-  /// Whether a row of W gives two features. Those of a block are then the cosines of its rows, in
-  /// front of their sines.
-  bool pairs() const { return waves && !phases; }
-};
-
-/// The rule for x (B, N, H, D). Throws ShapeError, naming `op`, if the projection does not match x.
-inline FeatureRule feature_rule(const char* op, const Variable& x, const FeatureFormula& formula) {
-  FeatureRule rule{formula, x.size(3), x.size(3)};
-  Tensor &W = rule.projection, &phases = rule.phases;
-  check<ShapeError>(
-      !W.defined() ||
-          ((W.rank() == 2 || (W.rank() == 3 && W.size(0) == x.size(2))) &&
-           W.size(-1) == x.size(3) && W.dtype() == x.dtype() && (rule.exponentials || rule.waves)),
-      op, ": expected a projection (m, D) or (H, m, D), only with exponentials or waves, for q ",
-      x.shape(), " of ", x.dtype(), ", got ", W.defined() ? W.shape() : Shape{});
-  check<ShapeError>(!rule.waves || (W.defined() && !rule.exponentials), op,
-                    ": expected a projection, and no exponentials, with waves");
-  check<ShapeError>(
-      !phases.defined() || (rule.waves && phases.dtype() == W.dtype() &&
-                            phases.unsqueeze(-1).shape() == W.slice(-1, 0, 1).shape()),
-      op, ": expected a phase for each row of the projection, only with waves, got ",
-      phases.defined() ? phases.shape() : Shape{});
-  if (W.defined()) {
-    W = W.contiguous();
-    rule.m = W.size(-2) * (rule.pairs() ? 2 : 1);
-  }
-  if (phases.defined()) phases = phases.contiguous();
-  return rule;
-}
 
 /// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... over the lanes of each of n rows,
 /// where ∘ is `join`; for use inside simd(). Each row is joined in the same fixed order.

@@ -3,10 +3,10 @@
 //
 //   A_ji = Σ_l q_il k_jl e^(C_il - C_jl)
 //
-// pairs.h and channel_pairs.h say how these stay at most 1.
+// head_pairs.h and channel_pairs.h say how these stay at most 1.
 #pragma once
 
-#include "longhand/attention/ops/tile/pairs.h"
+#include "longhand/attention/ops/tile/scan_rule.h"
 
 namespace longhand::attention::tile {
 

@@ -5,9 +5,12 @@
 #include <limits>
 
 #include "longhand/attention/ops/scan.h"
-#include "longhand/attention/ops/tile/features.h"
+#include "longhand/attention/ops/tile/feature_rule.h"
+#include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/state.h"
+#include "longhand/core/kernels/rows.h"
+#include "longhand/core/kernels/scratch.h"
 
 namespace longhand::attention::tile {
 
@@ -137,6 +140,12 @@ void pair_weights(int64_t count, int64_t lanes, int64_t n, kernels::Strided<T> f
       for (int64_t i = first; i < lanes; ++i) a[i] = (a[i] + delta[i]) * w[i];
     }
   });
+}
+
+/// Sets A_jj to 0: the weights of keys before a query.
+template <class T>
+void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
+  for (int64_t row = 0; row < keys * count; ++row) A[row * ld + row / keys] = 0;
 }
 
 /// to_i = Σ_j A_ji row_j over j <= i, or with `add` += it. Keys are added in order, those of a token one after

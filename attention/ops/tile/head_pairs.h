@@ -1,11 +1,11 @@
-// The pairs of channel_pairs.h with one decay per token for all channels, or none: the same interface.
+// Pairs with one decay per token for all channels, or none: the interface of ChannelPairs.
 #pragma once
 
 #include <cmath>
 #include <optional>
 
-#include "longhand/attention/ops/tile/channel_pairs.h"
-#include "longhand/attention/ops/tile/head_blocks.h"
+#include "longhand/attention/ops/tile/block_decay.h"
+#include "longhand/attention/ops/tile/scan_rule.h"
 
 namespace longhand::attention::tile {
 

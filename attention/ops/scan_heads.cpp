@@ -1,0 +1,15 @@
+#include "longhand/attention/ops/tile/head_pairs.h"
+#include "longhand/attention/ops/tile/row_blocks.h"
+#include "longhand/attention/ops/tile/scan_over_blocks.h"
+
+namespace longhand::attention::tile {
+namespace {
+
+template <class T>
+using Blocks = RowBlocks<T, HeadPairs<T>>;
+
+}  // namespace
+
+ScanPasses head_passes(DType dtype) { return passes_over<Blocks>(dtype); }
+
+}  // namespace longhand::attention::tile
