@@ -580,6 +580,16 @@ TEST_CASE("charts: an axis grows with an interval, or says that it leaves it") {
   const std::string picture = svg(curves, &facts);
   CHECK(facts == std::vector<std::string>{"b leaves the chart (up to 1e+09)."});
   CHECK_THAT(picture, Contains(">3</text>"));
+  // An accuracy that is far above most of the others is what a reader looks for.
+  Plot accuracies = line_of({{1, 0.9, none, none}, {2, 0.95, none, none}});
+  for (int64_t s = 1; s < 4; ++s)
+    accuracies.series.push_back({.label = "at chance",
+                                 .hue = s,
+                                 .points = {{1, 0.001, none, none}, {2, 0.002, none, none}}});
+  accuracies.unit_y = true;
+  facts.clear();
+  svg(accuracies, &facts);
+  CHECK(facts.empty());
 }
 
 TEST_CASE("charts: names are never cut") {

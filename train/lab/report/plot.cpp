@@ -129,7 +129,7 @@ Axis x_axis(const Plot& plot) {
 
 /// The ends of an axis around the values of y. Intervals belong to it unless they are far wider than everything
 /// else. A few series that are far outside of what the others do, such as those of runs that diverged, leave it
-/// and do not flatten the others.
+/// and do not flatten the others; accuracies never do.
 Axis y_axis(const Plot& plot, std::vector<std::string>& facts) {
   std::vector<const Series*> drawn;
   std::vector<double> firsts, lowest, highest, widths;
@@ -153,8 +153,8 @@ Axis y_axis(const Plot& plot, std::vector<std::string>& facts) {
   // A loss begins near its largest value; others are at most a few times the middle of all.
   const double usual =
       plot.falls ? 1.25 * std::max(median(firsts), median(highest)) : 6 * median(highest);
-  if ((plot.falls || (!plot.log_y && plot.kind == Plot::Kind::lines)) && usual > 0 &&
-      max > 1.6 * usual) {
+  const bool may_leave = plot.falls || (!plot.log_y && plot.kind == Plot::Kind::lines);
+  if (may_leave && !plot.unit_y && usual > 0 && max > 1.6 * usual) {
     max = usual;
     for (size_t i = 0; i < drawn.size(); ++i)
       if (highest[i] > usual)
