@@ -210,19 +210,20 @@ std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
 }
 
 // Per token: three products with the state and, for blocks of C tokens, products of C / 2 queries or
-// keys with keys and of as many weights with values, for reads and for writes; or the latter alone, of
-// one block, if they are fewer. Gradients solve the blocks again, then two products for each of these.
-// Values with keys of their own are one more product with the state, and double those of pairs. One in four
-// of the states between blocks is kept.
+// keys with keys and of as many weights with values, for reads and for writes. Gradients solve the blocks
+// again, then two products for each of these; one in four of the states between blocks is kept. Or one block,
+// without a state, whose weights and errors are kept, if that is less. Values with keys of their own are one
+// more product with the state, and double those of pairs.
 Work delta_work(int64_t steps, int64_t dim, DType dtype, bool write) {
   const auto N = static_cast<double>(steps), D = static_cast<double>(dim),
-             C = static_cast<double>(delta_block);
+             C = static_cast<double>(delta_block), bytes = static_cast<double>(size_of(dtype));
   const double sources = write ? 2 : 1;
-  const double forward = std::min(4 * sources * N, (4 + 2 * sources) * D + 4 * sources * C),
-               backward = std::min(11 * sources * N, (10 + 6 * sources) * D + 11 * sources * C);
-  return {{N * D * forward},
-          {N * D * backward},
-          std::ceil(N / (4 * C)) * D * D * static_cast<double>(size_of(dtype))};
+  const Work blocks{{N * D * ((4 + 2 * sources) * D + 4 * sources * C)},
+                    {N * D * ((10 + 6 * sources) * D + 11 * sources * C)},
+                    std::ceil(N / (4 * C)) * D * D * bytes},
+      one{{N * D * 4 * sources * N}, {N * D * 8 * sources * N}, N * (2 * sources * N + D) * bytes};
+  const auto flops = [](const Work& x) { return x.forward.flops + x.backward.flops; };
+  return flops(one) < flops(blocks) ? one : blocks;
 }
 
 Work UnitDeltaAttention::rule_work(int64_t tokens) const {

@@ -48,11 +48,16 @@ T* state_of(Tensor& states, int64_t head, int64_t i = 0) {
                           : nullptr;
 }
 
-// `initial` and `final_states` (heads, 1, m E) and `kept` (heads, ., m E), the states before blocks
-// 0, 4, 8, ..., may be undefined.
+// What is saved for the gradients, each undefined if it is not.
+struct Kept {
+  Tensor states;    // (heads, ., m E): those before blocks 0, 4, 8, …
+  Tensor of_block;  // (heads, 1, kept_size() of the only block)
+};
+
+// `initial` and `final_states` (heads, 1, m E) may be undefined.
 template <class T, class Blocks>
 void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial, Tensor& out,
-                   Tensor& kept, Tensor& final_states) {
+                   Kept& kept, Tensor& final_states) {
   constexpr int64_t every = DeltaRule::kept_every;
   const int64_t n = rule.state_size();
   const Heads<T> to(out);
@@ -60,6 +65,7 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
     Workspace<Task<Blocks, T>> task(rule, x, 1, 1, false);
     Blocks& blocks = task->blocks;
     blocks.start(b, h);
+    if (kept.of_block.defined()) blocks.keep_in(state_of<T>(kept.of_block, head), false);
     T* const s = task->states;
     if (initial.defined())
       std::copy_n(state_of<T>(initial, head), n, s);
@@ -68,8 +74,8 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
     blocks.hold(s);
     for (int64_t i = 0; i < rule.blocks; ++i) {
       const T* const before = rule.has_state(i) ? s : nullptr;
-      if (kept.defined() && i % every == 0 && before)
-        std::copy_n(s, n, state_of<T>(kept, head, i / every));
+      if (kept.states.defined() && i % every == 0 && before)
+        std::copy_n(s, n, state_of<T>(kept.states, head, i / every));
       blocks.use(i);
       blocks.solve(0, before);
       blocks.attend(0, before, to.at(b, rule.first(i), h), to.token);
@@ -81,7 +87,7 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
 
 // `dfinal` and `dinitial` (heads, 1, m E) may be undefined.
 template <class T, class Blocks>
-void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, const Tensor& dout,
+void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Kept& kept, const Tensor& dout,
                     Tensor& dfinal, DeltaGradients& to, Tensor& dinitial) {
   const int64_t every = std::min(DeltaRule::kept_every, rule.blocks), n = rule.state_size();
   const Heads<const T> d(dout);
@@ -89,6 +95,7 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, 
     Workspace<Task<Blocks, T>> task(rule, x, every, every + 1, true);
     Blocks& blocks = task->blocks;
     blocks.start(b, h);
+    if (kept.of_block.defined()) blocks.keep_in(state_of<T>(kept.of_block, head), true);
     T *const states = task->states, *const R = states + every * n;
     if (dfinal.defined())
       std::copy_n(state_of<T>(dfinal, head), n, R);
@@ -100,7 +107,7 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Tensor& kept, 
         return rule.has_state(i) ? states + (i - from) * n : nullptr;
       };
       if (before(from))
-        std::copy_n(state_of<T>(kept, head, from / every), n, states);
+        std::copy_n(state_of<T>(kept.states, head, from / every), n, states);
       else
         std::fill_n(states, n, T{0});
       blocks.hold(states);
@@ -229,12 +236,18 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
 
   const bool gradients = is_recorded(operands);
   constexpr int64_t every = DeltaRule::kept_every;
-  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.E}, dtype), kept, final_states;
-  if (gradients) kept = Tensor::empty({heads, (rule.blocks + every - 1) / every, n}, dtype);
+  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.E}, dtype), final_states;
+  Kept kept;
   if (options.final_state) final_states = Tensor::empty({heads, 1, n}, dtype);
   const Tensor start =
       initial.defined() ? initial.value().contiguous().reshape({heads, 1, n}) : Tensor();
   dispatch_delta(rule, x, [&]<class T, class Blocks>() {
+    if (gradients && rule.has_state(rule.blocks - 1))
+      kept.states = Tensor::empty({heads, (rule.blocks + every - 1) / every, n}, dtype);
+    const Shape of_block{heads, 1, Blocks::kept_size(rule, x.write.defined())};
+    if (gradients && rule.blocks == 1 &&
+        of_block.numel() * static_cast<int64_t>(size_of(dtype)) <= options.most_kept)
+      kept.of_block = Tensor::empty(of_block, dtype);
     delta_forward<T, Blocks>(rule, x, start, out, kept, final_states);
   });
 

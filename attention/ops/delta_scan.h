@@ -43,6 +43,9 @@ using DeltaInputs = DeltaOperands<Variable>;
 struct DeltaOptions {
   bool final_state = true;  // return result.state
   int64_t block = 0;        // tokens of a block, at most max_scan_block; 0: chosen by shape
+  /// Of sequences of one block, the weights of pairs of tokens and the errors are kept for the gradients if
+  /// they need at most this many bytes.
+  int64_t most_kept = int64_t{16} << 20;
   /// The parts before this one: the rule begins with the state after them. Null: there are none. Without
   /// an initial state and a final one.
   std::shared_ptr<const Join> join{};
@@ -57,8 +60,8 @@ struct DeltaResult {
 /// strides. They must be finite, except for log_decay: -inf resets the state. A token with k = 0 or
 /// β = 0, g = 0 and no u, or u = 0, leaves the state as it is.
 ///
-/// Both results are differentiable with respect to all inputs. For the gradients, saves the inputs
-/// and the state before every fourth block. The result at i, bit by bit, does not depend on later
+/// Both results are differentiable with respect to all inputs. For the gradients, saves the inputs,
+/// the state before every fourth block, and what `most_kept` allows. The result at i, bit by bit, does not depend on later
 /// tokens. Gives the same bits for any number of threads; each head of a sequence is one task. Every
 /// exponential is taken of an exponent of at most 0. Throws ShapeError if shapes or dtypes do not
 /// match.

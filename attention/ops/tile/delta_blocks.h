@@ -104,6 +104,20 @@ class DeltaBlocks {
     if (zeros_) std::fill_n(zeros_, ld_, T{0});
   }
 
+  /// Numbers of a block that are computed for the results and needed again for the gradients: A^r, A^q and e.
+  static int64_t kept_size(const DeltaRule& rule, bool write) {
+    const int64_t ld = whole_lanes(rule.tokens);
+    return (write ? 4 : 2) * ld * ld + ld * rule.E;
+  }
+  /// Keeps those of slot 0 in this memory; `done`: they are there.
+  void keep_in(T* memory, bool done) {
+    Solution& x = solutions_[0];
+    x.A = memory;
+    A_ = x.A + of_token_ * ld_ * ld_;
+    x.e = A_ + of_token_ * ld_ * ld_;
+    done_ = done;
+  }
+
   /// Selects a block.
   void use(int64_t block_) {
     first_ = rule_.first(block_), count_ = rule_.count(block_);
@@ -124,9 +138,15 @@ class DeltaBlocks {
   /// Computes w and e of the selected block from the state before it; null: there is none.
   void solve(int64_t slot, const T* S) {
     const Solution& x = solutions_[slot];
-    pairs_.weights(reads(), r_.token, T{-1}, keys_, key_token_, true, x.A);
     const T* const v = v_.at(b_, first_, h_);
     if (u_) copy_rows(v, v_.token, E_, x.w + E_, 2 * E_);
+    if (done_) {
+      simd([=, this] {
+        for (int64_t i = 0; i < count_; ++i) weigh_error(x, i);
+      });
+      return;
+    }
+    pairs_.weights(reads(), r_.token, T{-1}, keys_, key_token_, true, x.A);
     const kernels::Addend<T> values = u_ ? kernels::Addend<T>{} : kernels::Addend<T>{v, v_.token};
     if (S) {
       pairs_.from_before(reads(), r_.token, T{-1}, weighed_);
@@ -149,7 +169,7 @@ class DeltaBlocks {
 #pragma GCC ivdep
             for (int64_t c = 0; c < E; ++c) e[c] += a * w[c];
           }
-          for (int64_t c = 0; c < E; ++c) x.w[of_token_ * i * E + c] = beta_[i] * e[c];
+          weigh_error(x, i);
         }
       });
     }
@@ -191,7 +211,7 @@ class DeltaBlocks {
     const Solution& x = solutions_[slot];
     const T *const q = queries(), *const r = reads(), *const dn = dout.at(b_, first_, h_);
     const int64_t keys = of_token_ * count_;
-    pairs_.weights(q, q_.token, T{1}, keys_, key_token_, false, A_);
+    if (!done_) pairs_.weights(q, q_.token, T{1}, keys_, key_token_, false, A_);
     if (later) {
       pairs_.to_last(keys_, key_token_, weighed_);
       kernels::gemm_tile<T>(keys, E_, m_, {weighed_, m_, 1}, R, E_, y_, E_, false);
@@ -268,6 +288,10 @@ class DeltaBlocks {
   void copy_rows(const T* rows, int64_t token, int64_t n, T* to, int64_t to_token) const {
     for (int64_t i = 0; i < count_; ++i) std::copy_n(rows + i * token, n, to + i * to_token);
   }
+  // w_i. For use inside simd().
+  void weigh_error(const Solution& x, int64_t i) const {
+    for (int64_t c = 0; c < E_; ++c) x.w[of_token_ * i * E_ + c] = beta_[i] * x.e[i * E_ + c];
+  }
   // d and y, from the first two terms of y.
   void solve_backward(const Solution& x) {
     for (int64_t p = (count_ - 1) / step * step; p >= 0; p -= step) {
@@ -336,7 +360,9 @@ class DeltaBlocks {
   const bool own_read_;
   const int64_t of_token_, m_, E_, ld_;  // of_token: keys; ld: the row length of A
   Pairs pairs_;
-  T *const weighed_, *const beta_, *const A_;
+  T *const weighed_, *const beta_;
+  T* A_;                                 // A^q
+  bool done_ = false;                    // A_ and a solution but for w are kept
   double *const wide_, *const factors_;  // the state (m, E), e^C_n (m)
   std::vector<Solution> solutions_;
   T *zeros_ = nullptr, *dA_ = nullptr, *y_ = nullptr, *d_ = nullptr, *rows_transposed_ = nullptr,

@@ -153,6 +153,26 @@ TEST_CASE("delta_scan: gradients of every operand, through every result") {
   }
 }
 
+TEST_CASE("delta_scan: what is kept for the gradients changes no bit") {
+  const Decay decay = GENERATE(from_range(all_decays));
+  const bool write = GENERATE(false, true), initial = GENERATE(false, true);
+  INFO("write " << write << " initial " << initial);
+  Data data(decay, 2, 40, 2, 5, 4);
+  data.read = Data::unit({2, 40, 2, 5}, 7);
+  if (write) data.write = Data::unit({2, 40, 2, 5}, 8);
+  if (!initial) data.initial = {};
+  const auto gradients = [&](int64_t most_kept) {
+    const Variables x = data.leaves();
+    const DeltaResult r = data.scan(x, {.most_kept = most_kept});
+    backward(sum(square(r.out)) + sum(r.state));
+    std::vector<Tensor> all;
+    for (const Variable& leaf : x) all.push_back(leaf.grad());
+    return all;
+  };
+  const auto kept = gradients(DeltaOptions().most_kept), computed = gradients(0);
+  for (size_t i = 0; i < kept.size(); ++i) CHECK(identical(kept[i], computed[i]));
+}
+
 TEST_CASE("delta_scan: cut anywhere, the state handed on, it is the same") {
   const Decay decay = GENERATE(from_range(all_decays));
   const int64_t N = 101, cut = GENERATE(1, 47, 48, 100);
