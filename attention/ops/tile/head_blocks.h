@@ -155,7 +155,7 @@ class HeadBlocks {
         for (int64_t i = 0; i < lanes; ++i) den[i] *= weight[i];
       }
       for (int64_t j = 0; j < count; ++j)
-        for (int64_t i = 0; i < lanes; ++i) den[i] += A[j * ld + i];
+        for (int64_t i = j / step * step; i < lanes; ++i) den[i] += A[j * ld + i];
       for (int64_t i = 0; i < count; ++i) to[i * token + E] = den[i];
     });
     sum_earlier(A_, ld_, v_.at(b_, rule_.first(block_), h_), v_.token, count, E, to, token,
@@ -188,6 +188,8 @@ class HeadBlocks {
       for (int64_t i = 0; i < count; ++i) delta_[i] = dn[i * dout.token + E];
     pair_weights<T>(count, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_, decay_.within(),
                     dA_, ld_);
+    // Products in wide steps read some of the zeros.
+    for (int64_t j = step; j < count; ++j) std::fill_n(dA_ + j * ld_, j / step * step, T{0});
     const bool decays = to.log_decay.to.defined();
     if (decays) std::fill_n(dG_, ld_, T{0});
     if (to.v.to.defined()) value_gradients(f, first, dn, dout.token, later ? R : nullptr, to.v);

@@ -120,7 +120,7 @@ struct ScanGradients {
 
 // ---- weights of a block: A (keys, ld), A_ji of key j <= query i ---------------------------------
 // A is zero below its diagonal. Products with it are computed in steps of 16 keys or queries, and
-// omit the steps that are zero. A token may have several rows of A, one for each of its `keys`.
+// omit the steps that are zero, which are not written. A token may have several rows of A, one for each of its `keys`.
 inline constexpr int64_t step = lane_multiple;
 
 /// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).
@@ -136,7 +136,6 @@ void pair_weights(int64_t count, int64_t lanes, int64_t n, kernels::Strided<T> f
       T* const a = A + row * ld;
       const T* const w = within + row / keys * ld;
       const int64_t first = row / keys / step * step;
-      std::fill_n(a, first, T{0});
       for (int64_t i = first; i < lanes; ++i) a[i] = (a[i] + delta[i]) * w[i];
     }
   });
