@@ -123,7 +123,7 @@ kill_rank() {
 warnings() { grep -c "^longhand: warning: rank $1 on .* has not joined" "$runs/log" || true; }
 
 stop_rank() {
-  local options victim rank ranks=(0 2) steps=400  # it must not end before it is stopped
+  local options victim others rank ranks=(0 2) steps=400  # it must not end before it is stopped
   options=$(set_options train.steps=$steps)
   "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $options
   for stopped in ${ranks[@]}; do
@@ -131,12 +131,15 @@ stop_rank() {
     LONGHAND_LATE_SECONDS=0.4 "$mpirun" 4 "$program" train "$config" --out "$runs/x" $options --threads 1 --quiet \
       >"$runs/log" 2>&1 &
     wait_for_steps 0
-    for victim in $(pgrep -f "^$program train .*$runs/x"); do
+    # All are stopped while one is looked for: on a busy machine that takes seconds.
+    others=$(pgrep -f "^$program train .*$runs/x")
+    kill -STOP $others
+    for victim in $others; do
       rank=$(tr '\0' '\n' <"/proc/$victim/environ" | sed -n 's/^OMPI_COMM_WORLD_RANK=//p')
       [ "$rank" = "$stopped" ] && break
     done
     [ "$rank" = "$stopped" ] || fail "rank $stopped was not found"
-    kill -STOP "$victim"
+    kill -CONT $(grep -vx "$victim" <<<"$others")
     for _ in $(seq 200); do
       [ "$(warnings "$stopped")" -ge 2 ] && break
       sleep 0.05
