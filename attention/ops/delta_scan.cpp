@@ -244,10 +244,9 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   dispatch_delta(rule, x, [&]<class T, class Blocks>() {
     if (gradients && rule.has_state(rule.blocks - 1))
       kept.states = Tensor::empty({heads, (rule.blocks + every - 1) / every, n}, dtype);
-    const Shape of_block{heads, 1, Blocks::kept_size(rule, x.write.defined())};
-    if (gradients && rule.blocks == 1 &&
-        of_block.numel() * static_cast<int64_t>(size_of(dtype)) <= options.most_kept)
-      kept.of_block = Tensor::empty(of_block, dtype);
+    if (gradients && rule.blocks == 1)
+      kept.of_block = kept_memory({heads, 1, Blocks::kept_size(rule, x.write.defined())}, dtype,
+                                  options.most_kept);
     delta_forward<T, Blocks>(rule, x, start, out, kept, final_states);
   });
 

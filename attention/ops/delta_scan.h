@@ -61,8 +61,8 @@ struct DeltaResult {
 /// β = 0, g = 0 and no u, or u = 0, leaves the state as it is.
 ///
 /// Both results are differentiable with respect to all inputs. For the gradients, saves the inputs,
-/// the state before every fourth block, and what `most_kept` allows. The result at i, bit by bit, does not depend on later
-/// tokens. Gives the same bits for any number of threads; each head of a sequence is one task. Every
+/// the state before every fourth block, and what `most_kept` allows. The result at i, bit by bit, does
+/// not depend on later tokens. Gives the same bits for any number of threads; each head of a sequence is one task. Every
 /// exponential is taken of an exponent of at most 0. Throws ShapeError if shapes or dtypes do not
 /// match.
 DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial = {},

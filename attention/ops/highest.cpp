@@ -294,4 +294,10 @@ Tensor highest_keys(const Tensor& queries, const Tensor& keys, int64_t count,
   return lists;
 }
 
+void append_list(const Tensor& lists, int64_t row, std::vector<int32_t>& to) {
+  const int64_t most = lists.size(-1);
+  const int32_t* const list = lists.data<int32_t>() + row * most;
+  to.insert(to.end(), list, std::find(list, list + most, -1));
+}
+
 }  // namespace longhand::attention

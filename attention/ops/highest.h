@@ -51,4 +51,7 @@ struct HighestOptions {
 Tensor highest_keys(const Tensor& queries, const Tensor& keys, int64_t count,
                     const HighestOptions& options);
 
+/// Appends row `row` of lists (rows, most), of any leading axes, up to its end.
+void append_list(const Tensor& lists, int64_t row, std::vector<int32_t>& to);
+
 }  // namespace longhand::attention

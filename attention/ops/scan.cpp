@@ -15,13 +15,6 @@ namespace {
 
 using namespace tile;
 
-// Memory for what blocks keep for the gradients, if it takes at most `most` bytes.
-Tensor kept_memory(const ScanRule& rule, const ScanPasses& passes, DType dtype, int64_t most) {
-  const Shape shape{rule.heads(), rule.blocks, passes.kept_size(rule)};
-  const int64_t bytes = shape.numel() * static_cast<int64_t>(size_of(dtype));
-  return 0 < bytes && bytes <= most ? Tensor::empty(shape, dtype) : Tensor();
-}
-
 ScanPasses passes_of(const ScanRule& rule, DType dtype) {
   if (rule.channels) return channel_passes(dtype);
   const bool rows = !rule.features.projection.defined() && !rule.features.exponentials;
@@ -247,7 +240,9 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     log_scales = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   if (options.final_state) final_states = Tensor::empty({rule.B, rule.H, shape.size()}, dtype);
   const ScanPasses passes = passes_of(rule, dtype);
-  if (gradients) x.kept = kept_memory(rule, passes, dtype, options.most_kept);
+  if (gradients)
+    x.kept =
+        kept_memory({rule.heads(), rule.blocks, passes.kept_size(rule)}, dtype, options.most_kept);
   dispatch_float(dtype, [&]<class T>() {
     const Tensor states = initial ? start.value().contiguous() : Tensor();
     for (int64_t head = 0; !is_dry() && rule.has_state(rule.blocks - 1) && head < rule.heads();

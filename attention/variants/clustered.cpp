@@ -80,9 +80,11 @@ class Clustered final : public Variant {
   }
 
  private:
+  double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
+
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const int64_t N = q.size(1), D = q.size(3), C = std::min(options_.clusters, N);
+    const int64_t N = q.size(1), C = std::min(options_.clusters, N);
     const std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     const Clusters clusters =
         cluster(q.value(), lengths, landmark_counts(lengths, C), C, options_.kmeans_steps, false);
@@ -93,9 +95,8 @@ class Clustered final : public Variant {
       return take_rows(softmax_attention(centroids, k, v, of_all), clusters.members);
 
     const auto [all, log_all] = softmax_attention_with_sums(centroids, k, v, of_all);
-    const double tau = 1 / std::sqrt(static_cast<double>(D));
     const Tensor lists = highest_keys(centroids.value(), k.value(), options_.topk,
-                                      {.scale = tau, .lengths = mask.lengths});
+                                      {.scale = scale(), .lengths = mask.lengths});
     // Gathering the keys of all lists costs more than it saves if they are many times those there are.
     const auto [own, best, log_best] =
         lists.size(3) * C > 2 * k.size(1)
@@ -115,19 +116,17 @@ class Clustered final : public Variant {
     Variable best, log_best;  // (B, C, H, D) and (B, H, C): of centroids
   };
   // Query by query.
-  static ToLists attend_to_lists(const Variable& q, const Variable& centroids, const Variable& k,
-                                 const Variable& v, const Tensor& lists, const Tensor& members,
-                                 const std::vector<int32_t>& lengths) {
+  ToLists attend_to_lists(const Variable& q, const Variable& centroids, const Variable& k,
+                          const Variable& v, const Tensor& lists, const Tensor& members,
+                          const std::vector<int32_t>& lengths) const {
     const int64_t N = q.size(1), H = q.size(2), C = centroids.size(1);
-    const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
     const auto [out, log_sums] = listed_attention_with_sums(
-        concat({q, centroids}, 1), k, v, {.scale = tau},
+        concat({q, centroids}, 1), k, v, {.scale = scale()},
         [=](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
-          const int64_t head = b * H + h, most = lists.size(3);
+          const int64_t head = b * H + h;
           if (i < N && i >= lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)]) return;
           const int64_t c = i < N ? members.data<int32_t>()[head * N + i] : i - N;
-          const int32_t* const list = lists.data<int32_t>() + (head * C + c) * most;
-          keys.insert(keys.end(), list, std::find(list, list + most, -1));
+          append_list(lists, head * C + c, keys);
         });
     return {slice(out, 1, 0, N), slice(out, 1, N, N + C), slice(log_sums, 2, N, N + C)};
   }

@@ -80,13 +80,10 @@ class Topk final : public Variant {
                              3, without_ends(lists));
     if (const DropoutOptions drop = weight_dropout(dropout_, pass); drop.p > 0)
       options.factors = ProbabilityDropout(drop, q.size(2)).factors(lists, k.size(1), q.dtype());
-    return listed_attention(
-        q, k, v, options, [lists](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
-          const int64_t most = lists.size(3);
-          const int32_t* const list =
-              lists.data<int32_t>() + ((b * lists.size(1) + h) * lists.size(2) + i) * most;
-          keys.insert(keys.end(), list, std::find(list, list + most, -1));
-        });
+    return listed_attention(q, k, v, options,
+                            [lists](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+                              append_list(lists, (b * lists.size(1) + h) * lists.size(2) + i, keys);
+                            });
   }
 
   // The lists with 0 in place of -1.

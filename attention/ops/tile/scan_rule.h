@@ -113,6 +113,12 @@ struct ScanTensors {
   }
 };
 
+/// Memory for what blocks keep for the gradients, if it takes at most `most` bytes; otherwise undefined.
+inline Tensor kept_memory(const Shape& shape, DType dtype, int64_t most) {
+  const int64_t bytes = shape.numel() * static_cast<int64_t>(size_of(dtype));
+  return 0 < bytes && bytes <= most ? Tensor::empty(shape, dtype) : Tensor();
+}
+
 /// Destinations of the gradients.
 struct ScanGradients {
   Gradient q, k, v, log_decay;
