@@ -1,6 +1,7 @@
 // What a variant supports, and the configuration that it is constructed with.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
@@ -64,6 +65,9 @@ struct Config {
   /// The registry sets these before it calls the constructor.
   std::string name{};
   Capabilities capabilities{};
+
+  /// By which softmax attention multiplies q·k, 1 / sqrt(D).
+  double softmax_scale() const { return 1 / std::sqrt(static_cast<double>(head_dim)); }
 };
 
 }  // namespace longhand::attention

@@ -90,12 +90,10 @@ std::vector<std::string> names() {
 const Spec& spec(std::string_view name) {
   for (const Entry& entry : registry())
     if (entry.name == name) return entry.spec;
-  std::string known;
-  for (const std::string& each : names()) known += (known.empty() ? "" : ", ") + each;
   const std::string near = nearest(name, names());
   throw ConfigError(concat_message("attention: unknown variant \"", name, "\"; ",
                                    near.empty() ? "" : "did you mean \"" + near + "\"? ",
-                                   "the variants are ", known));
+                                   "the variants are ", comma_list(names())));
 }
 
 Capabilities capabilities(std::string_view name, const Config& config) {

@@ -93,6 +93,12 @@ Spec make_spec(Spec spec) {
   return spec;
 }
 
+/// The option `dropout` of variants that drop attention weights.
+inline void describe_dropout(OptionVisitor& v, double& dropout) {
+  v.number("dropout", dropout, NumberRange::fraction(),
+           "dropout probability for attention weights");
+}
+
 /// The names that make() accepts: those of variants.def, in order, then those added by add().
 std::vector<std::string> names();
 /// Throws ConfigError for an unknown name; the message lists the known names and the nearest one.

@@ -61,6 +61,15 @@ inline constexpr DType dtype_of<int64_t> = DType::i64;
 template <>
 inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
+/// One of two functions, such as those of a library in C: that for T, float or double.
+template <class T, class F, class D>
+constexpr auto for_type(F of_float, D of_double) {
+  if constexpr (dtype_of<T> == DType::f32)
+    return of_float;
+  else
+    return of_double;
+}
+
 /// Calls `f.operator()<T>()` with T = float or double. Throws ShapeError for any other dtype.
 template <class F>
 decltype(auto) dispatch_float(DType dtype, F&& f) {

@@ -48,16 +48,6 @@ void prepare_blas() {
   pin_blas_to_one_thread();
 }
 
-void blas_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, float alpha,
-               const float* a, int lda, const float* b, int ldb, float beta, float* c, int ldc) {
-  cblas_sgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
-void blas_gemm(CBLAS_TRANSPOSE ta, CBLAS_TRANSPOSE tb, int m, int n, int k, double alpha,
-               const double* a, int lda, const double* b, int ldb, double beta, double* c,
-               int ldc) {
-  cblas_dgemm(CblasRowMajor, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
-}
-
 CBLAS_TRANSPOSE cblas(Trans t) { return t == Trans::yes ? CblasTrans : CblasNoTrans; }
 
 int blas_int(int64_t n) {
@@ -215,13 +205,10 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
   T* const out_data = out.data<T>();
   T* const partial_data = partial.data<T>();
 
-  const auto row_range = [](MatrixView<const T> v, Trans t, int64_t from, int64_t rows) {
-    if (t == Trans::yes) return MatrixView<const T>{v.data + from, v.rows, rows, v.row_stride};
-    return MatrixView<const T>{v[from], rows, v.cols, v.row_stride};
-  };
-  const auto col_range = [](MatrixView<const T> v, Trans t, int64_t from, int64_t cols) {
-    if (t == Trans::yes) return MatrixView<const T>{v[from], cols, v.cols, v.row_stride};
-    return MatrixView<const T>{v.data + from, v.rows, cols, v.row_stride};
+  // Rows or columns of a matrix as it is stored.
+  const auto range = [](MatrixView<const T> v, bool columns, int64_t from, int64_t size) {
+    if (columns) return MatrixView<const T>{v.data + from, v.rows, size, v.row_stride};
+    return MatrixView<const T>{v[from], size, v.cols, v.row_stride};
   };
   // A task computes many small products.
   const int64_t flops = 2 * s.row_block * n * s.k_chunk;
@@ -243,9 +230,10 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
                         keep != 0);
         continue;
       }
-      const auto va = col_range(row_range(left, a.trans, row, rows), a.trans, from, depth);
+      const bool across_a = a.trans == Trans::yes, across_b = b.trans == Trans::yes;
+      const auto va = range(range(left, across_a, row, rows), !across_a, from, depth);
       const auto vb =
-          row_range(matrix<T>(b, batch_offset(batch, b.tensor, index)), b.trans, from, depth);
+          range(matrix<T>(b, batch_offset(batch, b.tensor, index)), across_b, from, depth);
       gemm<T>(a.trans, b.trans, alpha, va, vb, keep, {c, rows, n, ldc});
     }
   });
@@ -277,13 +265,15 @@ void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixVi
   constexpr int64_t depth = std::is_same_v<T, float> ? 256 : std::numeric_limits<int64_t>::max();
   const int64_t a_step = trans_a == Trans::yes ? a.row_stride : 1;
   const int64_t b_step = trans_b == Trans::yes ? 1 : b.row_stride;
+  const auto blas_gemm = for_type<T>(cblas_sgemm, cblas_dgemm);
   int64_t l = 0;
   do {
     const int64_t terms = (k - l) / 2 < depth ? k - l : depth;
-    blas_gemm(cblas(trans_a), cblas(trans_b), blas_int(m), blas_int(n), blas_int(terms), alpha,
-              a.data + l * a_step, blas_int(std::max<int64_t>(1, a.row_stride)),
-              b.data + l * b_step, blas_int(std::max<int64_t>(1, b.row_stride)), l ? T{1} : beta,
-              c.data, blas_int(std::max<int64_t>(1, c.row_stride)));
+    blas_gemm(CblasRowMajor, cblas(trans_a), cblas(trans_b), blas_int(m), blas_int(n),
+              blas_int(terms), alpha, a.data + l * a_step,
+              blas_int(std::max<int64_t>(1, a.row_stride)), b.data + l * b_step,
+              blas_int(std::max<int64_t>(1, b.row_stride)), l ? T{1} : beta, c.data,
+              blas_int(std::max<int64_t>(1, c.row_stride)));
     l += terms;
   } while (l < k);
 }

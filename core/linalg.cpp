@@ -13,32 +13,6 @@
 namespace longhand {
 namespace {
 
-int geqrf(int m, int n, float* a, int lda, float* tau) {
-  return LAPACKE_sgeqrf(LAPACK_ROW_MAJOR, m, n, a, lda, tau);
-}
-int geqrf(int m, int n, double* a, int lda, double* tau) {
-  return LAPACKE_dgeqrf(LAPACK_ROW_MAJOR, m, n, a, lda, tau);
-}
-int orgqr(int m, int k, float* a, int lda, const float* tau) {
-  return LAPACKE_sorgqr(LAPACK_ROW_MAJOR, m, k, k, a, lda, tau);
-}
-int orgqr(int m, int k, double* a, int lda, const double* tau) {
-  return LAPACKE_dorgqr(LAPACK_ROW_MAJOR, m, k, k, a, lda, tau);
-}
-int gesdd(int m, int n, float* a, float* s, float* u, int ldu, float* vt) {
-  return LAPACKE_sgesdd(LAPACK_ROW_MAJOR, 'S', m, n, a, n, s, u, ldu, vt, n);
-}
-int gesdd(int m, int n, double* a, double* s, double* u, int ldu, double* vt) {
-  return LAPACKE_dgesdd(LAPACK_ROW_MAJOR, 'S', m, n, a, n, s, u, ldu, vt, n);
-}
-
-int syevd(int n, float* a, float* w) {
-  return LAPACKE_ssyevd(LAPACK_ROW_MAJOR, 'N', 'L', n, a, n, w);
-}
-int syevd(int n, double* a, double* w) {
-  return LAPACKE_dsyevd(LAPACK_ROW_MAJOR, 'N', 'L', n, a, n, w);
-}
-
 int lapack_int_of(int64_t n) {
   check<ShapeError>(n <= INT32_MAX, "size ", n, " exceeds the 32-bit integers of LAPACK");
   return static_cast<int>(n);
@@ -59,14 +33,18 @@ Qr qr(const Tensor& a) {
   if (is_dry()) return out;
   dispatch_float(a.dtype(), [&]<class T>() {
     std::vector<T> factor = a.to_vector<T>(), tau(k);
-    check(geqrf(m, n, factor.data(), n, tau.data()) == 0, "qr: geqrf failed for ", a.shape());
+    const auto geqrf = for_type<T>(LAPACKE_sgeqrf, LAPACKE_dgeqrf);
+    const auto orgqr = for_type<T>(LAPACKE_sorgqr, LAPACKE_dorgqr);
+    check(geqrf(LAPACK_ROW_MAJOR, m, n, factor.data(), n, tau.data()) == 0, "qr: geqrf failed for ",
+          a.shape());
     T* const r = out.r.data<T>();
     for (int i = 0; i < k; ++i)
       for (int j = i; j < n; ++j) r[i * n + j] = factor[i * n + j];
     T* const q = out.q.data<T>();
     for (int i = 0; i < m; ++i)
       for (int j = 0; j < k; ++j) q[i * k + j] = factor[i * n + j];
-    check(orgqr(m, k, q, k, tau.data()) == 0, "qr: orgqr failed for ", a.shape());
+    check(orgqr(LAPACK_ROW_MAJOR, m, k, k, q, k, tau.data()) == 0, "qr: orgqr failed for ",
+          a.shape());
     // Q R = (Q S)(S R) for any diagonal S of signs: choose S = sign(diag R).
     for (int j = 0; j < k; ++j) {
       if (!(r[j * n + j] < 0)) continue;
@@ -87,8 +65,9 @@ Svd svd(const Tensor& a) {
     std::vector<T> copy = a.to_vector<T>();
     for (const T x : copy)  // which LAPACK calls an invalid argument, or no convergence
       check(std::isfinite(x), "svd: expected finite elements in a matrix ", a.shape(), ", got ", x);
-    const int info =
-        gesdd(m, n, copy.data(), out.s.data<T>(), out.u.data<T>(), k, out.vt.data<T>());
+    const int info = for_type<T>(LAPACKE_sgesdd, LAPACKE_dgesdd)(
+        LAPACK_ROW_MAJOR, 'S', m, n, copy.data(), n, out.s.data<T>(), out.u.data<T>(), k,
+        out.vt.data<T>(), n);
     check(info == 0, "svd: LAPACK did not converge for a matrix ", a.shape(), " (info ", info, ")");
   });
   return out;
@@ -103,7 +82,8 @@ Tensor symmetric_eigenvalues(const Tensor& a) {
   if (is_dry()) return out;
   dispatch_float(a.dtype(), [&]<class T>() {
     std::vector<T> copy = a.to_vector<T>();
-    const int info = syevd(n, copy.data(), out.data<T>());
+    const int info = for_type<T>(LAPACKE_ssyevd, LAPACKE_dsyevd)(LAPACK_ROW_MAJOR, 'N', 'L', n,
+                                                                 copy.data(), n, out.data<T>());
     check(info == 0, "symmetric_eigenvalues: LAPACK did not converge for a matrix ", a.shape(),
           " (info ", info, ")");
   });

@@ -46,12 +46,6 @@ std::string text_of(const std::vector<T>& values) {
   return text + ']';
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 }  // namespace
 
 std::string to_string(const OptionValue& value) {
@@ -102,7 +96,8 @@ void Options::check_known(const std::vector<std::string>& known) const {
     if (given.optional || std::ranges::find(known, key) != known.end()) continue;
     std::string hint = suggestion(key, known);
     if (hint.empty())
-      hint = known.empty() ? "; this section has no options" : "; known options: " + joined(known);
+      hint =
+          known.empty() ? "; this section has no options" : "; known options: " + comma_list(known);
     throw ConfigError(name_of(key) + ": unknown option" + hint);
   }
 }
@@ -142,6 +137,29 @@ std::string nearest(std::string_view text, const std::vector<std::string>& candi
 std::string suggestion(std::string_view text, const std::vector<std::string>& candidates) {
   const std::string near = nearest(text, candidates);
   return near.empty() ? "" : "; did you mean " + near + '?';
+}
+
+std::string comma_list(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+std::string or_list(const std::vector<std::string>& words) {
+  std::string text;
+  for (size_t i = 0; i < words.size(); ++i)
+    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
+  return text;
+}
+
+std::vector<std::string> split_at(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  while (!text.empty()) {
+    const size_t end = text.find(separator);
+    parts.emplace_back(text.substr(0, end));
+    text.remove_prefix(std::min(end, text.size() - 1) + 1);
+  }
+  return parts;
 }
 
 }  // namespace longhand

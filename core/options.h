@@ -78,4 +78,12 @@ std::string nearest(std::string_view text, const std::vector<std::string>& candi
 /// "; did you mean landmarks?" with the nearest of the candidates, or nothing.
 std::string suggestion(std::string_view text, const std::vector<std::string>& candidates);
 
+/// "a, b, c"
+std::string comma_list(const std::vector<std::string>& words);
+/// "a, b or c"
+std::string or_list(const std::vector<std::string>& words);
+/// The parts of a text between separators, as std::getline() reads them: none of an empty text, and no
+/// empty one behind a separator at its end.
+std::vector<std::string> split_at(std::string_view text, char separator);
+
 }  // namespace longhand

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <tuple>
+#include <type_traits>
 
 #include "longhand/core/error.h"
 #include "longhand/core/utf8.h"
@@ -48,19 +50,6 @@ std::string text_of(const NumberRange& range) {
 bool within(double value, const NumberRange& range) {
   return std::isfinite(value) && (range.open_low ? value > range.low : value >= range.low) &&
          (range.open_high ? value < range.high : value <= range.high);
-}
-
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (size_t i = 0; i < words.size(); ++i)
-    text += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
-  return text;
-}
-
-std::string listed(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 // A list of one is equivalent to its item, and is written as the item in either case.
@@ -137,7 +126,7 @@ std::string convert(const OptionValue& given, const Declaration& option, std::st
     return "";
   }
   if (!choices) return "expected text in quotes";
-  return "expected one of " + listed(*choices) + (value ? suggestion(*value, *choices) : "");
+  return "expected one of " + comma_list(*choices) + (value ? suggestion(*value, *choices) : "");
 }
 
 std::string convert(const OptionValue& given, const Declaration& option, std::vector<int64_t>& to) {
@@ -171,7 +160,7 @@ std::string convert(const OptionValue& given, const Declaration& option,
     return std::ranges::find(choices, word) == choices.end();
   });
   if (words.empty() || wrong != words.end())
-    return "expected one of " + listed(choices) + ", or a list of them" +
+    return "expected one of " + comma_list(choices) + ", or a list of them" +
            (wrong == words.end() ? "" : suggestion(*wrong, choices));
   to = std::move(words);
   return "";
@@ -217,32 +206,20 @@ void SchemaWriter::visit(const Declaration& option, Target target) {
   Field field;
   field.name = option.name;
   field.meaning = option.meaning;
-  const std::string words = option.choices ? joined(*option.choices) : "";
-  if (std::holds_alternative<bool*>(target)) {
-    field.type = "boolean";
-    field.values = "true or false";
-  } else if (std::holds_alternative<int64_t*>(target)) {
-    field.type = "integer";
-    field.values = text_of(option.integers);
-  } else if (std::holds_alternative<double*>(target)) {
-    field.type = "number";
-    field.values = text_of(option.numbers);
-  } else if (std::holds_alternative<std::string*>(target)) {
-    field.type = option.choices ? "choice" : "text";
-    field.values = words;
-  } else if (std::holds_alternative<std::vector<int64_t>*>(target)) {
-    field.type = "integers";
-    field.values = text_of(option.integers);
-  } else {
-    field.type = "choices";
-    field.values = words;
-  }
+  const std::string words = option.choices ? or_list(*option.choices) : "";
+  static_assert(
+      std::is_same_v<Target, std::variant<bool*, int64_t*, double*, std::string*,
+                                          std::vector<int64_t>*, std::vector<std::string>*>>);
+  const std::pair<std::string, std::string> kinds[] = {
+      {"boolean", "true or false"},           {"integer", text_of(option.integers)},
+      {"number", text_of(option.numbers)},    {option.choices ? "choice" : "text", words},
+      {"integers", text_of(option.integers)}, {"choices", words}};
+  std::tie(field.type, field.values) = kinds[target.index()];
   field.default_value =
       option.default_text.empty()
           ? std::visit([](const auto* value) { return to_string(canonical(*value)); }, target)
           : option.default_text;
-  for (const std::string& each : conditions_)
-    field.condition += (field.condition.empty() ? "" : ", ") + each;
+  field.condition = comma_list(conditions_);
   schema_.push_back(std::move(field));
 }
 

@@ -29,18 +29,8 @@ std::string range_of(int64_t value) {
 
 std::string root_name(int32_t token) {
   const uint8_t first = static_cast<uint8_t>(token);
-  switch (listops::root_operator({&first, 1})) {
-    case listops::min:
-      return "MIN";
-    case listops::max:
-      return "MAX";
-    case listops::med:
-      return "MED";
-    case listops::sm:
-      return "SM";
-    default:
-      return "digit";
-  }
+  const std::string word = listops::to_text({&first, 1});  // "[MAX"
+  return word.starts_with('[') ? word.substr(1) : "digit";
 }
 
 /// What the tokens before a query of associative recall hold about its key.

@@ -151,10 +151,6 @@ int evaluate(std::span<const uint8_t> tokens) {
   return values[0];
 }
 
-Token root_operator(std::span<const uint8_t> tokens) {
-  return !tokens.empty() && is_operator(tokens[0]) ? static_cast<Token>(tokens[0]) : padding;
-}
-
 std::string to_text(std::span<const uint8_t> tokens) {
   std::string text;
   for (const uint8_t token : tokens) {
@@ -220,12 +216,8 @@ Sequences generate(const Limits& limits, int64_t count, const Generator& generat
   Sequences kept;
   // Candidates with equal hashes are compared token by token, so that the hash function does not
   // affect which are kept.
-  const auto text_of = [&](int64_t i) {
-    const auto tokens = kept.tokens(i);
-    return std::string_view(reinterpret_cast<const char*>(tokens.data()), tokens.size());
-  };
-  const auto hash = [&](int64_t i) { return std::hash<std::string_view>()(text_of(i)); };
-  const auto equal = [&](int64_t i, int64_t j) { return text_of(i) == text_of(j); };
+  const auto hash = [&](int64_t i) { return std::hash<std::string_view>()(kept.content(i)); };
+  const auto equal = [&](int64_t i, int64_t j) { return kept.content(i) == kept.content(j); };
   std::unordered_set<int64_t, decltype(hash), decltype(equal)> seen(0, hash, equal);
 
   std::array<Sequences, round / block> found;

@@ -35,9 +35,6 @@ struct Limits {
 /// Returns the value 0 … 9 of an expression. Throws DataError unless the tokens are exactly one.
 int evaluate(std::span<const uint8_t> tokens);
 
-/// Returns the operator at the root: min, max, med or sm; padding if the expression is a digit.
-Token root_operator(std::span<const uint8_t> tokens);
-
 /// Returns an expression in the form "[MAX 2 9 ]".
 std::string to_text(std::span<const uint8_t> tokens);
 

@@ -18,10 +18,7 @@ class Masked final : public Dataset {
   int64_t length(int64_t index) const override { return all_->length(index); }
   std::vector<Segment> segments() const override { return all_->segments(); }
   std::string fingerprint() const override {
-    Digester digester;
-    const std::string text = concat_message(all_->fingerprint(), " masked ", fraction_, " ", mask_);
-    digester.update(std::as_bytes(std::span(text)));
-    return hex(digester.digest());
+    return text_digest(concat_message(all_->fingerprint(), " masked ", fraction_, " ", mask_));
   }
 
   Batch collate(std::span<const int64_t> indices) const override {

@@ -30,16 +30,10 @@ std::vector<Entry>& entries() {
   return all;
 }
 
-std::string known_names() {
-  std::string names;
-  for (const Entry& entry : entries()) names.append(names.empty() ? "" : ", ").append(entry.name);
-  return names;
-}
-
 TaskSpec find(const std::string& name) {
   for (const Entry& entry : entries())
     if (name == entry.name) return entry.make();
-  throw ConfigError("unknown task \"" + name + "\"; expected one of " + known_names() +
+  throw ConfigError("unknown task \"" + name + "\"; expected one of " + comma_list(task_names()) +
                     suggestion(name, task_names()));
 }
 
@@ -67,7 +61,7 @@ struct CommonOptions {
 };
 
 CommonOptions read_common(OptionReader& reader, const Options& section, uint64_t seed) {
-  section.require(section.has("task"), "task", "expected one of " + known_names());
+  section.require(section.has("task"), "task", "expected one of " + comma_list(task_names()));
   CommonOptions common{.seed = static_cast<int64_t>(seed)};
   common.describe(reader);
   return common;

@@ -28,12 +28,6 @@ std::string numbered(const char* prefix, int64_t step) {
   return fmt::format("{}{:08}.h5", prefix, step);
 }
 
-nn::StateDict clone(const nn::StateDict& state) {
-  nn::StateDict out;
-  for (const auto& [name, tensor] : state) out[name] = tensor.clone();
-  return out;
-}
-
 /// Throws DataError if counters contradict each other.
 void check_counters(const TrainingState& s) {
   const auto require = [](bool ok, const char* name, const auto& found, const auto& expected) {
@@ -283,12 +277,6 @@ Checkpoint Trainer::view() const {
   out.config = config_;
   out.data = data_hashes_;
   if (!plugins().empty()) out.plugins = used_plugins(Config::parse(config_, "configuration"));
-  return out;
-}
-
-Checkpoint Trainer::checkpoint() const {
-  Checkpoint out = view();
-  for (nn::StateDict* state : {&out.model, &out.optimizer, &out.ema}) *state = clone(*state);
   return out;
 }
 

@@ -128,9 +128,7 @@ class Trainer {
   /// Computes the loss and the gradients of the next step. Only the loader advances.
   Step::Computed compute_step() { return step_.compute(state_.step); }
 
-  /// Returns everything that resume() needs. The tensors are copies.
-  Checkpoint checkpoint() const;
-  /// The same without copies: the tensors change in the next step.
+  /// Returns everything that resume() needs, without copies: the tensors change in the next step.
   Checkpoint view() const;
   /// Restores the state of the checkpoint. Throws DataError, and changes nothing, if it is of another
   /// model, optimizer or seed, or if its counters contradict each other. `is_last`: whether it is

@@ -23,10 +23,6 @@ struct Outcome {
   Tensor out, P, dq, dk, dv;  // P (N, N), the others (1, N, 1, D)
 };
 
-Tensor gradient(const Variable& x) {
-  return x.grad().defined() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());
-}
-
 /// Attention with these weights, a function of q and k, by the oracle.
 template <class Weights>
 Outcome defined_by(const HeadInputs& in, const Tensor& cotangent, const Weights& weights_of) {
@@ -34,7 +30,8 @@ Outcome defined_by(const HeadInputs& in, const Tensor& cotangent, const Weights&
   const Variable P = weights_of(q, k);
   const Variable out = definitions::apply(P, v);
   backward(out, cotangent);
-  return {out.value(), P.value().select(0, 0).select(0, 0), gradient(q), gradient(k), gradient(v)};
+  return {out.value(), P.value().select(0, 0).select(0, 0), gradient_or_zeros(q),
+          gradient_or_zeros(k), gradient_or_zeros(v)};
 }
 
 Tensor visible_keys(int64_t length, bool causal) {
@@ -74,8 +71,8 @@ std::vector<Outcome> outcomes_of(Variant& variant, const Tensor& q, const Tensor
   std::vector<Outcome> heads;
   for (int64_t h = 0; h < q.size(2); ++h)
     heads.push_back({of_head(out.value(), h, q), P.select(0, 0).select(0, h),
-                     of_head(gradient(in.q), h, q), of_head(gradient(in.k), h, q),
-                     of_head(gradient(in.v), h, q)});
+                     of_head(gradient_or_zeros(in.q), h, q), of_head(gradient_or_zeros(in.k), h, q),
+                     of_head(gradient_or_zeros(in.v), h, q)});
   return heads;
 }
 

@@ -6,8 +6,8 @@
 #include <numbers>
 
 #include "longhand/attention/analysis/error.h"
-#include "longhand/attention/analysis/landmarks.h"
 #include "longhand/attention/analysis/measures.h"
+#include "longhand/attention/bases/landmarks.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/core/error.h"
 #include "longhand/core/linalg.h"

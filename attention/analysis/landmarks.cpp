@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 #include "longhand/attention/analysis/measures.h"
+#include "longhand/attention/bases/landmarks.h"
 #include "longhand/core/error.h"
 #include "longhand/core/linalg.h"
 #include "longhand/core/parallel.h"
@@ -53,16 +53,6 @@ double error_of(LandmarkTarget target, const Tensor& S, const Tensor& q, const T
 std::string name_of(LandmarkTarget target) {
   constexpr const char* names[] = {"linear", "exponential", "softmax", "nystrom"};
   return names[static_cast<size_t>(target)];
-}
-
-std::vector<int64_t> draw_subset(RandomStream& random, int64_t n, int64_t m) {
-  std::vector<int64_t> all(static_cast<size_t>(n));
-  std::iota(all.begin(), all.end(), 0);
-  for (int64_t i = 0; i < m; ++i)
-    std::swap(all[i], all[i + static_cast<int64_t>(random.below(static_cast<uint64_t>(n - i)))]);
-  all.resize(static_cast<size_t>(m));
-  std::sort(all.begin(), all.end());
-  return all;
 }
 
 double landmark_error(LandmarkTarget target, const Tensor& q, const Tensor& k,

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "longhand/attention/analysis/probe.h"
-#include "longhand/core/random.h"
 #include "longhand/core/statistics.h"
 #include "longhand/core/tensor.h"
 
@@ -49,8 +48,5 @@ struct LandmarkError {
 /// in turn.
 std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options = {},
                                            std::span<const HeadInputs> heads = {});
-
-/// m different numbers of 0 … n-1, uniformly, in ascending order.
-std::vector<int64_t> draw_subset(RandomStream& random, int64_t n, int64_t m);
 
 }  // namespace longhand::attention::analysis

@@ -37,4 +37,8 @@ Tensor rows_of(const Tensor& x, const std::vector<int64_t>& which) {
   return out;
 }
 
+Tensor gradient_or_zeros(const Variable& x) {
+  return x.grad().defined() ? x.grad() : Tensor::zeros(x.shape(), x.dtype());
+}
+
 }  // namespace longhand::attention::analysis

@@ -1,10 +1,10 @@
-// Shared by analyses: norms and products of matrices in f64.
+// Shared by analyses: norms and products of matrices in f64, and gradients.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "longhand/core/tensor.h"
+#include "longhand/autograd/variable.h"
 
 namespace longhand::attention::analysis {
 
@@ -16,5 +16,7 @@ double relative_error(const Tensor& a, const Tensor& b);
 Tensor product(const Tensor& a, const Tensor& b);
 /// These rows of x (n, D).
 Tensor rows_of(const Tensor& x, const std::vector<int64_t>& which);
+/// The gradient of x; zeros if it has none.
+Tensor gradient_or_zeros(const Variable& x);
 
 }  // namespace longhand::attention::analysis

@@ -18,34 +18,6 @@ Tensor random_tokens(int64_t length, int64_t dim, double std, double correlation
   return out;
 }
 
-/// Observes all layers of a model during its lifetime.
-class Observed {
- public:
-  Observed(Transformer& model, std::vector<LayerInputs>& to) : model_(model) {
-    to.resize(static_cast<size_t>(model.config().layers));
-    for (int64_t i = 0; i < model.config().layers; ++i) {
-      LayerInputs& layer = to[static_cast<size_t>(i)];
-      layer.layer = i;
-      layer.variant = model.config().attention_of(i);
-      const bool reads = model.kernel(i).capabilities().uses_queries_and_keys;
-      model.kernel(i).observe([&layer, reads](const Inputs& in, const Mask& mask, const auto&) {
-        layer.in = in;
-        if (!reads) layer.in.q = layer.in.k = {};
-        layer.lengths.assign(static_cast<size_t>(in.q.size(0)), in.q.size(1));
-        if (mask.lengths.defined()) layer.lengths = mask.lengths.to_vector<int64_t>();
-      });
-    }
-  }
-  ~Observed() {
-    for (int64_t i = 0; i < model_.config().layers; ++i) model_.kernel(i).observe({});
-  }
-  Observed(const Observed&) = delete;
-  Observed& operator=(const Observed&) = delete;
-
- private:
-  Transformer& model_;
-};
-
 }  // namespace
 
 HeadInputs random_head(const RandomInputs& what, const Generator& generator) {
@@ -63,9 +35,26 @@ HeadInputs random_head(const RandomInputs& what, const Generator& generator) {
   return {tokens("q", std), tokens(what.same_keys ? "q" : "k", std), tokens("v", 1)};
 }
 
+ObservedLayers::ObservedLayers(Transformer& model, const See& see) : model_(model) {
+  for (int64_t i = 0; i < model.config().layers; ++i)
+    model.kernel(i).observe([see, i](const Inputs& in, const Mask& mask, const Variable& result) {
+      see(i, in, mask, result);
+    });
+}
+ObservedLayers::~ObservedLayers() {
+  for (int64_t i = 0; i < model_.config().layers; ++i) model_.kernel(i).observe({});
+}
+
 std::vector<LayerInputs> probe(Transformer& model, const Tensor& tokens, const Tensor& lengths) {
-  std::vector<LayerInputs> layers;
-  const Observed observed(model, layers);
+  std::vector<LayerInputs> layers(static_cast<size_t>(model.config().layers));
+  const ObservedLayers observed(
+      model, [&](int64_t i, const Inputs& in, const Mask& mask, const Variable&) {
+        LayerInputs& layer = layers[static_cast<size_t>(i)];
+        layer = {i, model.config().attention_of(i), in};
+        if (!model.kernel(i).capabilities().uses_queries_and_keys) layer.in.q = layer.in.k = {};
+        layer.lengths.assign(static_cast<size_t>(in.q.size(0)), in.q.size(1));
+        if (mask.lengths.defined()) layer.lengths = mask.lengths.to_vector<int64_t>();
+      });
   const NoGrad no_grad;
   model.forward(tokens, lengths, nn::Pass::evaluate());
   return layers;

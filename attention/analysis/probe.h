@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,21 @@ struct RandomInputs {
 /// Random queries and keys, and values of N(0, 1) with the same correlation. Throws ConfigError for
 /// sizes below 1, a negative norm, or a correlation outside [0, 1).
 HeadInputs random_head(const RandomInputs& what, const Generator& generator);
+
+/// Observes the attention of every layer of a model during its lifetime: Variant::observe().
+class ObservedLayers {
+ public:
+  using See =
+      std::function<void(int64_t layer, const Inputs&, const Mask&, const Variable& result)>;
+  /// The model must outlive this object.
+  ObservedLayers(Transformer& model, const See& see);
+  ~ObservedLayers();
+  ObservedLayers(const ObservedLayers&) = delete;
+  ObservedLayers& operator=(const ObservedLayers&) = delete;
+
+ private:
+  Transformer& model_;
+};
 
 /// The inputs of one layer's attention in a forward pass.
 struct LayerInputs {

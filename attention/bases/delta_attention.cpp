@@ -24,7 +24,7 @@ class DeltaDecoder final : public Decoder {
     const DeltaInputs of = of_.operands(in);
     Tensor reads;
     for (int64_t step = 0; step < of.q.size(1); ++step) {
-      reads = delta_step(state_, of.each([&](const Variable& x) {
+      reads = of_.advance(state_, of.each([&](const Variable& x) {
         return x.defined() ? x.value().select(1, step) : Tensor();
       }));
     }
@@ -32,13 +32,16 @@ class DeltaDecoder final : public Decoder {
     return of_.finished(x, of, in).value().squeeze(1);
   }
   int64_t bytes() const override {
-    return state_.defined() ? state_.numel() * static_cast<int64_t>(size_of(state_.dtype())) : 0;
+    int64_t numbers = 0;
+    for (const Tensor& x : state_)
+      if (x.defined()) numbers += x.numel();
+    return 8 * numbers;
   }
 
  private:
   const DeltaAttention& of_;
   int64_t batch_, heads_;
-  Tensor state_;
+  DeltaAttention::State state_;
   FixedWeights weights_;
 };
 
@@ -89,6 +92,10 @@ DeltaInputs DeltaAttention::padded_operands(const Inputs& in, const Tensor& leng
   return of;
 }
 
+Tensor DeltaAttention::advance(State& state, const DeltaOperands<Tensor>& of) const {
+  return delta_step(state[0], of);
+}
+
 Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) {
   const int64_t N = in.q.size(1);
   const DeltaInputs of = padded_operands(in, lengths_from(mask.lengths, pass.tokens.first, N));
@@ -117,7 +124,15 @@ void UnitDeltaAttention::add_work(const Work::Counts& token) {
 }
 
 Variable UnitDeltaAttention::log_decay(const Variable&) const { return {}; }
-UnitDeltaAttention::Gate UnitDeltaAttention::gate(const Variable&) const { return {}; }
+UnitDeltaAttention::Gate UnitDeltaAttention::gate(const Variable& x) const {
+  return {gate_ ? gate_->forward(x).eval() : Variable()};
+}
+void UnitDeltaAttention::add_gate() {
+  const int64_t width = config().heads * config().head_dim;
+  gate_.emplace(scope("gate"), width, width, false);
+  const auto w = static_cast<double>(width);
+  add_work({2 * w * w, w});
+}
 
 Variable UnitDeltaAttention::unit(const Variable& x, const Variable& factor) const {
   const double eps = eps_of_length / static_cast<double>(x.size(3));
@@ -150,15 +165,7 @@ GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& 
     : UnitDeltaAttention(scope_, config, options, {.steps = steps}),
       decay_(scope("step"), scope("step_bias"), scope("log_rate"), config) {
   add_work(HeadDecay::work(config));
-  if (!options.gate) return;
-  const int64_t width = config.heads * config.head_dim;
-  gate_.emplace(scope("gate"), width, width, false);
-  const auto w = static_cast<double>(width);
-  add_work({2 * w * w, w});
-}
-
-UnitDeltaAttention::Gate GatedDeltaAttention::gate(const Variable& x) const {
-  return {gate_ ? gate_->forward(x).eval() : Variable()};
+  if (options.gate) add_gate();
 }
 
 ChannelDeltaAttention::ChannelDeltaAttention(const nn::Scope& scope_, const Config& config,

@@ -1,6 +1,7 @@
 // DeltaAttention: base of the variants that follow a delta rule.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 
@@ -53,6 +54,11 @@ class DeltaAttention : public Variant {
   /// operands `of`.
   virtual Variable finished(const Variable& reads, const DeltaInputs& of,
                             const Inputs& in) const = 0;
+  /// The state of a decoder: matrices in f64, undefined before the first token. A delta rule has one, S.
+  using State = std::array<Tensor, 2>;
+  /// Advances the state by one step, whose operands have no axis N, and returns the reads (B, H, D). By
+  /// default a delta_step().
+  virtual Tensor advance(State& state, const DeltaOperands<Tensor>& of) const;
 
  protected:
   using Variant::Variant;
@@ -90,7 +96,10 @@ class UnitDeltaAttention : public DeltaAttention {
     Variable logits;
     GateFunction function = GateFunction::silu;
   };
+  /// By default that of add_gate(), or none.
   virtual Gate gate(const Variable& x) const;
+  /// Adds the gate silu(x Wᵀ), whose W is the parameter "gate". To be called by a constructor.
+  void add_gate();
 
   /// k̂ of keys k (B, N, H, D).
   Variable unit_keys(const Variable& k) const;
@@ -110,9 +119,9 @@ class UnitDeltaAttention : public DeltaAttention {
   DeltaRuleOptions options_;
   int64_t steps_;
   Work::Counts token_;
-  std::optional<nn::Linear> beta_;     // P
-  std::optional<nn::Parameter> norm_;  // (D)
-  Variable unit_, unit_scaled_;        // (D): D^(-1/2) and 1/D
+  std::optional<nn::Linear> beta_, gate_;  // P, W
+  std::optional<nn::Parameter> norm_;      // (D)
+  Variable unit_, unit_scaled_;            // (D): D^(-1/2) and 1/D
 };
 
 /// The rule on a state that decays by a factor per head, with the gate silu(x Wᵀ).
@@ -123,10 +132,8 @@ class GatedDeltaAttention : public UnitDeltaAttention {
 
  private:
   Variable log_decay(const Variable& x) const override { return decay_(x); }
-  Gate gate(const Variable& x) const override;
 
   HeadDecay decay_;
-  std::optional<nn::Linear> gate_;  // W
 };
 
 /// The rule on a state that decays by a factor per channel, g_i = -e^A softplus(x_i D_g U_g + b), with the gate

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
@@ -95,6 +96,16 @@ std::vector<int64_t> segments(int64_t n, int64_t count) {
   for (int64_t i = 0; i <= count; ++i)
     begin.push_back(i * (n / count) + std::max<int64_t>(0, i - (count - n % count)));
   return begin;
+}
+
+std::vector<int64_t> draw_subset(RandomStream& random, int64_t n, int64_t m) {
+  std::vector<int64_t> all(static_cast<size_t>(n));
+  std::iota(all.begin(), all.end(), 0);
+  for (int64_t i = 0; i < m; ++i)
+    std::swap(all[i], all[i + static_cast<int64_t>(random.below(static_cast<uint64_t>(n - i)))]);
+  all.resize(static_cast<size_t>(m));
+  std::sort(all.begin(), all.end());
+  return all;
 }
 
 std::vector<int32_t> landmark_counts(const std::vector<int32_t>& lengths, int64_t m) {

@@ -1,16 +1,20 @@
-// Landmarks: means of segments or clusters of tokens.
+// Landmarks: means of segments or clusters of tokens, and tokens drawn at random.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "longhand/autograd/variable.h"
+#include "longhand/core/random.h"
 
 namespace longhand::attention {
 
 /// Where each of `count` segments of n >= count tokens begins, followed by n. Lengths differ by at most
 /// one; the shorter segments come first.
 std::vector<int64_t> segments(int64_t n, int64_t count);
+
+/// m different numbers of 0 … n-1, uniformly, in ascending order.
+std::vector<int64_t> draw_subset(RandomStream& random, int64_t n, int64_t m);
 
 /// How many of m landmarks each sample has: as many as tokens if it has fewer, but at least 1.
 std::vector<int32_t> landmark_counts(const std::vector<int32_t>& lengths, int64_t m);

@@ -92,11 +92,9 @@ void definition(const Subject& s, Findings& f) {
          .state = variant->state_dict()});
     const Variable out = definitions::apply(broadcast_to(weights, {B, H, N, N}), v);
     backward(out, x.cotangent);
-    const auto gradient = [](const Variable& y) {
-      return y.grad().defined() ? y.grad() : Tensor::zeros(y.shape(), y.dtype());
-    };
     each_near(f, "compared with the definition", run(*variant, x, mask),
-              {out.value(), gradient(q), gradient(k), gradient(v)}, 1e-9);
+              {out.value(), gradient_or_zeros(q), gradient_or_zeros(k), gradient_or_zeros(v)},
+              1e-9);
   }
 }
 

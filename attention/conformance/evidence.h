@@ -59,4 +59,8 @@ void rate(Findings& f, const Case& c, const Row& sizes, const std::string& what,
 /// Checks that the error of a variant with m features decreases as m^-0.5.
 void rate(Findings& f, const std::string& name, const OptionSet& options);
 
+/// The evidence of performer: the mean and the error of random features as estimators of the softmax
+/// kernel, and of attention with them.
+std::vector<Evidence> performer_evidence();
+
 }  // namespace longhand::attention::conformance

@@ -1,7 +1,5 @@
-// Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi & Recht 2007. analysis::softmax_variance()
-// has the closed forms. Seeds are fixed, so that results are reproducible.
-#include "longhand/attention/conformance/feature_statistics.h"
-
+// performer_evidence(). Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi & Recht 2007.
+// analysis::softmax_variance() has the closed forms. Seeds are fixed, so that results are reproducible.
 #include <algorithm>
 #include <cmath>
 #include <numbers>

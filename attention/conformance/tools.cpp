@@ -87,10 +87,7 @@ Outcome run(Variant& variant, const Sample& x, const Mask& mask, const nn::Pass&
   const Variable q(x.q, true), k(x.k, true), v(x.v, true);
   const Variable out = variant.forward(inputs_of(variant, q, k, v), mask, pass);
   if (out.requires_grad()) backward(out, x.cotangent);
-  const auto gradient = [](const Variable& y) {
-    return y.grad().defined() ? y.grad() : Tensor::zeros(y.shape(), y.dtype());
-  };
-  Outcome o{out.value(), gradient(q), gradient(k), gradient(v)};
+  Outcome o{out.value(), gradient_or_zeros(q), gradient_or_zeros(k), gradient_or_zeros(v)};
   for (auto& [name, parameter] : variant.named_parameters())
     if (parameter.grad().defined()) o.parameters[name] = parameter.grad().clone();
   return o;

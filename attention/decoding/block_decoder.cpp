@@ -1,7 +1,6 @@
 #include "longhand/attention/decoding/block_decoder.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/autograd/grad_mode.h"
@@ -15,7 +14,7 @@ class BlockDecoder final : public Decoder {
       : config_(config),
         summaries_(summaries),
         cache_(batch, config.heads, config.head_dim),
-        attend_({.scale = 1 / std::sqrt(static_cast<double>(config.head_dim))}) {}
+        attend_({.scale = config.softmax_scale()}) {}
 
   Tensor step(const Token& token) override {
     keep(token);

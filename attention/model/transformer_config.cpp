@@ -195,11 +195,7 @@ void TransformerConfig::describe(OptionVisitor& v) {
 }
 
 std::string TransformerConfig::attention_name() const {
-  if (layer_attention.empty()) return attention;
-  std::string names;
-  for (const std::string& name : layer_attention)
-    names.append(names.empty() ? "" : ", ").append(name);
-  return names;
+  return layer_attention.empty() ? attention : comma_list(layer_attention);
 }
 
 Config TransformerConfig::attention_config(int64_t layer) const {

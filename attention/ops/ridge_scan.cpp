@@ -153,23 +153,29 @@ Variable ridge_scan(const DeltaInputs& inputs, const Variable& lambda,
   return scanned(for_B, B, x);
 }
 
-Tensor ridge_step(RidgeState& state, const DeltaOperands<Tensor>& in, const Tensor& lambda,
+Tensor ridge_step(Tensor& A, Tensor& B, const DeltaOperands<Tensor>& in, const Tensor& lambda,
                   const RidgeOptions& options) {
   const NoGrad no_grad;
   const Tensor keys = (Variable(in.k) * unsqueeze(Variable(in.beta), 2)).value();
-  scan_step(state.A, {in.q, keys, in.k, in.log_decay}, Normalizer::none);
+  const auto step = [&](Tensor& S, const Tensor& q, const Tensor& v) {
+    ScanState state{Variable(S)};
+    Tensor out = scan_step(state, {q, keys, v, in.log_decay}, Normalizer::none);
+    S = state.S.value();
+    return out;
+  };
+  step(A, in.q, in.k);
   const Variable wide(lambda.to(DType::f64)), y(in.q.to(DType::f64));
   Tensor x;
   if (options.exact) {
-    x = solved(state.A.S + diagonal(wide), y).value();
+    x = solved(Variable(A) + diagonal(wide), y).value();
   } else {
     const auto product = [&](const Tensor& p) {
       const Variable rows(p);
-      return (squeeze(matmul(unsqueeze(rows, 2), state.A.S), 2) + wide * rows).value();
+      return (squeeze(matmul(unsqueeze(rows, 2), Variable(A)), 2) + wide * rows).value();
     };
     x = conjugate_gradients(product, y.value(), options.steps);
   }
-  return scan_step(state.B, {x.to(in.q.dtype()), keys, in.v, in.log_decay}, Normalizer::none);
+  return step(B, x.to(in.q.dtype()), in.v);
 }
 
 }  // namespace longhand::attention

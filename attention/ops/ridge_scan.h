@@ -36,12 +36,9 @@ struct RidgeOptions {
 Variable ridge_scan(const DeltaInputs& inputs, const Variable& lambda,
                     const RidgeOptions& options = {});
 
-struct RidgeState {
-  ScanState A, B;
-};
-/// Advances A and B, of which undefined ones mean zeros, by one token, whose operands have no axis
-/// N. Returns out (B, H, E). In f64 and without gradients.
-Tensor ridge_step(RidgeState& state, const DeltaOperands<Tensor>& inputs, const Tensor& lambda,
+/// Advances A (B, H, D, D) and B (B, H, D, E), of which undefined ones mean zeros, by one token, whose
+/// operands have no axis N. Returns out (B, H, E). In f64 and without gradients.
+Tensor ridge_step(Tensor& A, Tensor& B, const DeltaOperands<Tensor>& inputs, const Tensor& lambda,
                   const RidgeOptions& options = {});
 
 }  // namespace longhand::attention

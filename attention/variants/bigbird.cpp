@@ -47,8 +47,7 @@ struct BigbirdOptions {
               "number of blocks at the end that do so too; causal: 0");
     v.integer("random_blocks", random_blocks, {0, 1 << 24},
               "number of other blocks, drawn at random, that the queries of a block attend to");
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
   Capabilities capabilities() const {
     return {
@@ -70,14 +69,14 @@ class Bigbird final : public Variant {
   Bigbird(const nn::Scope& scope_, const Config& config, const BigbirdOptions& options)
       : Variant(scope_, config),
         options_(options),
-        scale_(1 / std::sqrt(static_cast<double>(config.head_dim))),
         random_state_(scope("random_state"), state_tensor(init_random().fork("pattern"))) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     const Generator random = generator_of(random_state_.value());
     return make_cache_decoder(
         batch, config(),
-        {.scale = scale_, .parts = [this, random](int64_t head, int64_t query, KeyRuns& parts) {
+        {.scale = config().softmax_scale(),
+         .parts = [this, random](int64_t head, int64_t query, KeyRuns& parts) {
            ShortVector<int32_t> blocks;
            const int64_t block = query / options_.block;
            append_row(random.fork(static_cast<uint64_t>(head)), block, block + 1, blocks);
@@ -191,8 +190,7 @@ class Bigbird final : public Variant {
     const DropoutOptions drop = weight_dropout(options_.dropout, pass);
     return softmax_attention(
         inputs.q, inputs.k, inputs.v,
-        {.scale = scale_,
-         .causal = config().causal,
+        {.causal = config().causal,
          .key_lengths = mask.lengths,
          .query_lengths = mask.lengths,
          .pattern = std::make_shared<const BlockPattern>(
@@ -201,7 +199,6 @@ class Bigbird final : public Variant {
   }
 
   BigbirdOptions options_;
-  double scale_;
   nn::Buffer random_state_;  // (2) i64, generator state
 };
 

@@ -13,7 +13,6 @@
 // found by Lloyd's algorithm started from segments of equal length, so nothing is random; the authors
 // cluster random hashes of the queries. Gradients treat clusters and T_c as constants.
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -80,8 +79,6 @@ class Clustered final : public Variant {
   }
 
  private:
-  double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
-
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1), C = std::min(options_.clusters, N);
@@ -96,7 +93,7 @@ class Clustered final : public Variant {
 
     const auto [all, log_all] = softmax_attention_with_sums(centroids, k, v, of_all);
     const Tensor lists = highest_keys(centroids.value(), k.value(), options_.topk,
-                                      {.scale = scale(), .lengths = mask.lengths});
+                                      {.scale = config().softmax_scale(), .lengths = mask.lengths});
     // Gathering the keys of all lists costs more than it saves if they are many times those there are.
     const auto [own, best, log_best] =
         lists.size(3) * C > 2 * k.size(1)
@@ -121,7 +118,7 @@ class Clustered final : public Variant {
                           const std::vector<int32_t>& lengths) const {
     const int64_t N = q.size(1), H = q.size(2), C = centroids.size(1);
     const auto [out, log_sums] = listed_attention_with_sums(
-        concat({q, centroids}, 1), k, v, {.scale = scale()},
+        concat({q, centroids}, 1), k, v, {.scale = config().softmax_scale()},
         [=](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
           const int64_t head = b * H + h;
           if (i < N && i >= lengths[lengths.size() == 1 ? 0 : static_cast<size_t>(b)]) return;

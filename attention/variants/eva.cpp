@@ -23,9 +23,9 @@
 #include <utility>
 
 #include "longhand/attention/bases/blocks.h"
-#include "longhand/attention/bases/gaussian_kernel.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/block_decoder.h"
+#include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
@@ -149,13 +149,13 @@ class Eva final : public Variant {
       own.keys.push_back(static_cast<int32_t>(n));
       own.begin.push_back(n + 1);
     }
-    const Variable values =
-        softmax_attention(W, inputs.k, inputs.v,
-                          {.scale = scale,
-                           .key_lengths = lengths,
-                           .query_lengths = filled_blocks(lengths, c),
-                           .pattern = std::make_shared<const BlockPattern>(std::move(own)),
-                           .key_bias = squeeze(affine(half_norms(inputs.k), -scale * scale), 3)});
+    const Variable values = softmax_attention(
+        W, inputs.k, inputs.v,
+        {.scale = scale,
+         .key_lengths = lengths,
+         .query_lengths = filled_blocks(lengths, c),
+         .pattern = std::make_shared<const BlockPattern>(std::move(own)),
+         .key_bias = squeeze(affine(half_square(inputs.k, 1), -scale * scale), 3)});
     return {k_mean, values};
   }
 

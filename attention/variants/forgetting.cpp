@@ -36,8 +36,7 @@ struct ForgettingOptions {
              "initial b of the forget gates sigmoid(w x + b): the larger, the longer the memory");
     v.integer("window", window, {0},
               "with w > 0, queries attend to keys with i - j < w; 0: to all earlier keys");
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
 
   Capabilities capabilities() const {
@@ -58,7 +57,6 @@ class Forgetting final : public Variant {
   Forgetting(const nn::Scope& scope_, const Config& config, const ForgettingOptions& options)
       : Variant(scope_, config),
         tiled_(options.impl == "tiled"),
-        scale_(1 / std::sqrt(static_cast<double>(config.head_dim))),
         window_(options.window),
         dropout_(options.dropout),
         gate_(scope("gate"), config.heads * config.head_dim, config.heads) {
@@ -66,12 +64,13 @@ class Forgetting final : public Variant {
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    return make_cache_decoder(
-        batch, config(),
-        {.scale = scale_, .window = window_, .log_decay = [this](const Token& token) {
-           const NoGrad no_grad;
-           return log_decay(Variable(token.x)).value();
-         }});
+    return make_cache_decoder(batch, config(),
+                              {.scale = config().softmax_scale(),
+                               .window = window_,
+                               .log_decay = [this](const Token& token) {
+                                 const NoGrad no_grad;
+                                 return log_decay(Variable(token.x)).value();
+                               }});
   }
 
   // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
@@ -102,8 +101,7 @@ class Forgetting final : public Variant {
     if (tiled_)
       return softmax_attention(
           q, k, v,
-          {.scale = scale_,
-           .causal = true,
+          {.causal = true,
            .window = window_,
            .key_lengths = mask.lengths,
            .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
@@ -117,7 +115,6 @@ class Forgetting final : public Variant {
   }
 
   bool tiled_;
-  double scale_;
   int64_t window_;
   double dropout_;
   nn::Linear gate_;

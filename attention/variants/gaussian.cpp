@@ -16,6 +16,7 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
@@ -33,8 +34,7 @@ struct GaussianOptions {
   void describe(OptionVisitor& v) {
     v.number("sigma", sigma, {1e-6, 1e6}, "bandwidth of the Gaussian kernel of x / D^(1/4)");
     v.boolean("normalized", normalized, "whether each row of weights is divided by its sum");
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
   Capabilities capabilities() const {
     return {.averages = normalized,
@@ -98,7 +98,7 @@ class Gaussian final : public Variant {
     // In a normalised row the norm of the query cancels.
     Variable s =
         options_.normalized
-            ? affine(matmul(Q, transpose(K, 2, 3)) - transpose(half_norms(K), 2, 3), scale())
+            ? affine(matmul(Q, transpose(K, 2, 3)) - transpose(half_square(K, 1), 2, 3), scale())
             : gaussian_exponents(Q, K, scale());
     if (mask.bias.defined()) s = s + mask.bias;
     s = masked_scores(s, config().causal, mask.lengths);

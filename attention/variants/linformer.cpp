@@ -112,8 +112,7 @@ struct LinformerOptions {
                     std::all_of(k.begin(), k.end(), [&](int64_t each) { return each == k[0]; }),
                 "k", "layers that share one projection must share one k");
     });
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
 
   void check(const Config& config) const {
@@ -228,7 +227,7 @@ class Linformer final : public Variant {
   }
 
  private:
-  double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
+  double scale() const { return config().softmax_scale(); }
 
   // Softmax attention to the tokens of a query's own block and to the slots of the other blocks.
   Variable attend_locally(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) const {

@@ -42,10 +42,7 @@ struct LowrankOptions {
     v.integer("rank", rank, {1, 1 << 20}, "rank r of the weights", "8, at most max_length");
     v.boolean("softmax", softmax,
               "whether the weights are softmax(U Vᵀ), at cost N² D, instead of U Vᵀ");
-    v.when(softmax, "softmax = true", [&] {
-      v.number("dropout", dropout, NumberRange::fraction(),
-               "dropout probability for attention weights");
-    });
+    v.when(softmax, "softmax = true", [&] { describe_dropout(v, dropout); });
   }
 
   Capabilities capabilities() const {

@@ -13,7 +13,6 @@
 
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/ridge_scan.h"
 #include "longhand/attention/registry.h"
@@ -64,13 +63,8 @@ class Mesa final : public UnitDeltaAttention {
     const double H = static_cast<double>(config.heads),
                  width = H * static_cast<double>(config.head_dim);
     add_work({2 * width * H, H});
-    if (!options.gate) return;
-    gate_.emplace(scope("gate"), config.heads * config.head_dim, config.heads * config.head_dim,
-                  false);
-    add_work({2 * width * width, width});
+    if (options.gate) add_gate();
   }
-
-  std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
 
   /// Queries of unit norm.
   DeltaInputs operands(const Inputs& in) const override {
@@ -78,15 +72,15 @@ class Mesa final : public UnitDeltaAttention {
     out.q = out.q * std::sqrt(static_cast<double>(in.q.size(3)));
     return out;
   }
-  Variable lambda() const { return softplus(lambda_) + options_.lambda_bound; }
-  RidgeOptions how() const { return {.steps = options_.steps, .exact = options_.solve == "exact"}; }
+  Tensor advance(State& state, const DeltaOperands<Tensor>& of) const override {
+    return ridge_step(state[0], state[1], of, lambda().value(), how());
+  }
 
  private:
+  Variable lambda() const { return softplus(lambda_) + options_.lambda_bound; }
+  RidgeOptions how() const { return {.steps = options_.steps, .exact = options_.solve == "exact"}; }
   Variable log_decay(const Variable& x) const override {
     return softplus(decay_.forward(x), -1, -1);
-  }
-  Gate gate(const Variable& x) const override {
-    return {gate_ ? gate_->forward(x).eval() : Variable()};
   }
   Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override {
     const DeltaInputs of =
@@ -112,40 +106,8 @@ class Mesa final : public UnitDeltaAttention {
 
   MesaOptions options_;
   nn::Linear decay_;
-  nn::Parameter lambda_;            // l
-  std::optional<nn::Linear> gate_;  // W
+  nn::Parameter lambda_;  // l
 };
-
-class MesaDecoder final : public Decoder {
- public:
-  MesaDecoder(const Mesa& of, int64_t batch) : of_(of), batch_(batch) {}
-
-  Tensor step(const Token& token) override {
-    const NoGrad no_grad;
-    const Inputs in = sequences_of(token, batch_, of_.config().heads);
-    const DeltaInputs of = of_.operands(in);
-    const auto row = [](const Variable& x) {
-      return x.defined() ? x.value().squeeze(1) : Tensor();
-    };
-    const Tensor out = ridge_step(state_, of.each(row), of_.lambda().value(), of_.how());
-    return of_.finished(Variable(out.to(token.v.dtype()).unsqueeze(1)), of, in).value().squeeze(1);
-  }
-  int64_t bytes() const override {
-    int64_t numbers = 0;
-    for (const ScanState* of : {&state_.A, &state_.B})
-      if (of->S.defined()) numbers += of->S.value().numel();
-    return 8 * numbers;
-  }
-
- private:
-  const Mesa& of_;
-  int64_t batch_;
-  RidgeState state_;
-};
-
-std::unique_ptr<Decoder> Mesa::make_decoder(int64_t batch) const {
-  return std::make_unique<MesaDecoder>(*this, batch);
-}
 
 using namespace conformance;
 using namespace conformance::sizes;

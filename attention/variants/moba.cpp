@@ -7,7 +7,6 @@
 // Each head of each query selects its own blocks. Gradients treat the selection as a constant. With n b >= N
 // it is causal softmax attention.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "longhand/attention/conformance/evidence.h"
@@ -51,7 +50,7 @@ class MobaDecoder final : public Decoder {
         heads_(config.heads),
         cache_(batch, config.kv_heads ? config.kv_heads : config.heads, config.head_dim),
         means_(batch, config.kv_heads ? config.kv_heads : config.heads, config.head_dim),
-        attend_({.scale = 1 / std::sqrt(static_cast<double>(config.head_dim))}) {}
+        attend_({.scale = config.softmax_scale()}) {}
 
   Tensor step(const Token& token) override {
     append(token);
@@ -142,7 +141,7 @@ class Moba final : public Variant {
       lists = highest_keys(in.q.value(), means.value(), most, {.keep = earlier(N, before)});
     }
     return listed_attention(
-        in.q, in.k, in.v, {.scale = 1 / std::sqrt(static_cast<double>(config().head_dim))},
+        in.q, in.k, in.v, {.scale = config().softmax_scale()},
         [lists, most, b, H, N](int64_t sample, int64_t h, int64_t i, std::vector<int32_t>& keys) {
           const auto append = [&](int64_t first, int64_t end) {
             for (int64_t j = first; j < end; ++j) keys.push_back(static_cast<int32_t>(j));

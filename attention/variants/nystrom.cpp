@@ -189,9 +189,9 @@ class Nystrom final : public Variant {
 
   // Returns softmax(τ q kᵀ), (B, H, N, M), for q (B, H, N, D) and k (B, H, M, D), over the first
   // lengths[b] keys.
-  static Variable weights(const Variable& q, const Variable& k, const Tensor& lengths) {
-    const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    return softmax(masked_scores(matmul(q, transpose(k, 2, 3), tau), false, lengths));
+  Variable weights(const Variable& q, const Variable& k, const Tensor& lengths) const {
+    const Variable scores = matmul(q, transpose(k, 2, 3), config().softmax_scale());
+    return softmax(masked_scores(scores, false, lengths));
   }
 
   // The first n keys and values of all sequences: each part adds those that it has.

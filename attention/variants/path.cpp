@@ -60,7 +60,7 @@ class Path final : public Variant {
     // w has all heads, and so have the keys that it changes.
     Config config_of_heads = config();
     config_of_heads.kv_heads = config_of_heads.heads;
-    const double scale = 1 / std::sqrt(static_cast<double>(config().head_dim));
+    const double scale = config().softmax_scale();
     CacheScores scores{.scale = scale};
     scores.before = [this](const Token& token, const Tensor& keys) {
       const Tensor of_token = gates_of(token);

@@ -21,7 +21,7 @@
 #include <algorithm>
 
 #include "longhand/attention/bases/feature_attention.h"
-#include "longhand/attention/conformance/feature_statistics.h"
+#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/linear_attention.h"

@@ -24,8 +24,7 @@ struct RandomOptions {
 
   void describe(OptionVisitor& v) {
     v.number("spread", spread, {0}, "standard deviation of the scores R");
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
   Capabilities capabilities() const {
     return {.random = true,

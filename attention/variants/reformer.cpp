@@ -97,8 +97,7 @@ class Reformer final : public Variant {
     const Variable& q = inputs.q;
     const Tensor rotations =
         rotations_.value().slice(0, pass.heads.first, pass.heads.first + q.size(2));
-    return bucket_attention(q, rms_norm(q, {}, eps), inputs.v,
-                            1 / std::sqrt(static_cast<double>(q.size(3))),
+    return bucket_attention(q, rms_norm(q, {}, eps), inputs.v, config().softmax_scale(),
                             hash_buckets(q.value(), Hash(rotations, options_.buckets),
                                          options_.window, config().causal, mask.lengths));
   }

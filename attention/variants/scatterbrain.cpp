@@ -60,8 +60,7 @@ class Scatterbrain final : public FeatureAttention {
                          [&](const MapScope& scope) {
                            return exponential_map(scope, options.projection, false, true, true);
                          }),
-        window_(options.window),
-        scale_(1 / std::sqrt(static_cast<double>(config.head_dim))) {}
+        window_(options.window) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
 
@@ -90,7 +89,6 @@ class Scatterbrain final : public FeatureAttention {
     const auto& of = static_cast<const RandomFeatureMap&>(map());
     return of.project(x, of.x_scale()) - half_square(x, of.x_scale());
   }
-  double scale() const { return scale_; }
 
  private:
   // The sums over keys at least w tokens to the left of queries, or to the right; w < N.
@@ -128,8 +126,7 @@ class Scatterbrain final : public FeatureAttention {
     const int64_t N = q.size(1);
     const bool causal = config().causal;
     if (window_ == 0) return FeatureAttention::attend(inputs, mask, pass);
-    const SoftmaxAttentionOptions near_options{.scale = scale_,
-                                               .causal = causal,
+    const SoftmaxAttentionOptions near_options{.causal = causal,
                                                .window = window_,
                                                .key_lengths = mask.lengths,
                                                .query_lengths = mask.lengths};
@@ -149,7 +146,6 @@ class Scatterbrain final : public FeatureAttention {
   }
 
   int64_t window_;
-  double scale_;
 };
 
 // Keeps the latest w keys and values in a ring, and the sums over the features of the others.
@@ -178,7 +174,7 @@ class ScatterbrainDecoder final : public Decoder {
     const Variable keys(keys_.slice(2, 0, count).to(DType::f64)),
         values(values_.slice(2, 0, count).to(DType::f64));
     const Variable s = matmul(Variable(q.to(DType::f64).unsqueeze(2)), transpose(keys, 2, 3),
-                              variant_.scale());  // (B, H, 1, count)
+                              variant_.config().softmax_scale());  // (B, H, 1, count)
     const Variable top = max(s, 3, true), p = exp(s - top), sum_p = sum(p, {3}, true);
     const SoftmaxAttentionResult near{transpose(matmul(p, values) / sum_p, 1, 2),
                                       squeeze(top + log(sum_p), 3)};

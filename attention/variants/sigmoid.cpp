@@ -28,8 +28,7 @@ struct SigmoidOptions {
   void describe(OptionVisitor& v) {
     v.integer("keys", keys, {0, 1 << 30}, "n of the bias b = -log n; 0: the maximum length");
     v.boolean("learned", learned, "whether b is learned, one per head, from -log n on");
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
   Capabilities capabilities() const {
     return {.averages = false,
@@ -55,7 +54,7 @@ class Sigmoid final : public Variant {
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_cache_decoder(batch, config(),
-                              {.scale = 1 / std::sqrt(static_cast<double>(config().head_dim)),
+                              {.scale = config().softmax_scale(),
                                .normalized = false,
                                .sigmoid = true,
                                .biases = bias().value().to_vector<double>()});

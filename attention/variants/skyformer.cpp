@@ -13,10 +13,10 @@
 // converges to M^(-1); stopping early regularises.
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "longhand/attention/bases/gaussian_kernel.h"
+#include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
@@ -127,16 +127,9 @@ class Skyformer final : public Variant {
   // Returns which of n rows are landmarks, in ascending order; the same for all samples of n
   // tokens.
   std::vector<int32_t> drawn(const std::string& of, int64_t n) const {
-    std::vector<int32_t> rows(n);
-    std::iota(rows.begin(), rows.end(), 0);
-    const int64_t count = options_.landmarks / 2;
-    if (n <= count) return rows;
     RandomStream random(redraws_.generator().fork(of).fork(static_cast<uint64_t>(n)));
-    for (int64_t i = 0; i < count; ++i)
-      std::swap(rows[i], rows[i + static_cast<int64_t>(random.below(n - i))]);
-    rows.resize(count);
-    std::sort(rows.begin(), rows.end());
-    return rows;
+    const auto rows = draw_subset(random, n, std::min(n, options_.landmarks / 2));
+    return {rows.begin(), rows.end()};
   }
 
   // Returns the given rows of x (B, n, H, D).

@@ -44,8 +44,7 @@ struct SoftmaxOptions {
              "alibi: -2^(-8 (h + 1) / H) |i - j| is added to the scores of head h");
     v.choice("sink", sink, {"none", "one", "learned"},
              "one: 1 is added to normalisers; learned: e^z, z learned per head and initially 0");
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
 
   Capabilities capabilities() const {
@@ -68,8 +67,7 @@ class Softmax final : public Variant {
   Softmax(const nn::Scope& scope_, const Config& config, const SoftmaxOptions& options)
       : Variant(scope_, config),
         tiled_(options.impl == "tiled"),
-        scale_(options.scale != 0 ? options.scale
-                                  : 1 / std::sqrt(static_cast<double>(config.head_dim))),
+        scale_(options.scale != 0 ? options.scale : config.softmax_scale()),
         window_(options.window),
         dropout_(options.dropout) {
     if (options.bias == "alibi")

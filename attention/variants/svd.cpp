@@ -84,8 +84,8 @@ class SvdAttention final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const double tau = 1 / std::sqrt(static_cast<double>(q.size(3)));
-    Variable scores = matmul(transpose(q, 1, 2), permute(k, {0, 2, 3, 1}), tau);
+    Variable scores =
+        matmul(transpose(q, 1, 2), permute(k, {0, 2, 3, 1}), config().softmax_scale());
     scores = masked_scores(scores, false, mask.lengths);
     if (mask.bias.defined()) scores = scores + mask.bias;
     if (mask.keep.defined()) scores = masked_scores(mask.keep, scores);

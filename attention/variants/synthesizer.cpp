@@ -47,8 +47,7 @@ struct SynthesizerOptions {
       v.integer("hidden", hidden, {1, 1 << 20}, "hidden width r of each head",
                 "the width of a head");
     });
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
   Capabilities capabilities() const {
     const bool dense = kind == "dense";

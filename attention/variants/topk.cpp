@@ -29,8 +29,7 @@ struct TopkOptions {
 
   void describe(OptionVisitor& v) {
     v.integer("k", k, {1, 1 << 24}, "number of keys that a query attends to");
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
   Capabilities capabilities() const {
     return {.any_mask = true,
@@ -48,7 +47,7 @@ class Topk final : public Variant {
       : Variant(scope_, config), k_(options.k), dropout_(options.dropout) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    return make_cache_decoder(batch, config(), {.scale = scale(), .most = k_});
+    return make_cache_decoder(batch, config(), {.scale = config().softmax_scale(), .most = k_});
   }
   // Counts all scores, a comparison of each, and the scores of the selected keys, which are computed
   // again.
@@ -67,14 +66,13 @@ class Topk final : public Variant {
   }
 
  private:
-  double scale() const { return 1 / std::sqrt(static_cast<double>(config().head_dim)); }
-
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const Tensor lists = highest_keys(q.value(), k.value(), k_,
-                                      {scale(), config().causal, mask.lengths, mask.keep,
-                                       mask.bias.defined() ? mask.bias.value() : Tensor()});
-    ListedOptions options{.scale = scale()};
+    const Tensor lists =
+        highest_keys(q.value(), k.value(), k_,
+                     {config().softmax_scale(), config().causal, mask.lengths, mask.keep,
+                      mask.bias.defined() ? mask.bias.value() : Tensor()});
+    ListedOptions options{.scale = config().softmax_scale()};
     if (mask.bias.defined())
       options.added = gather(broadcast_to(mask.bias, {q.size(0), q.size(2), q.size(1), k.size(1)}),
                              3, without_ends(lists));

@@ -142,8 +142,7 @@ struct WindowOptions {
     v.integer(
         "global_tokens", global_tokens, {0},
         "number g of tokens at the start that attend to all tokens and are attended to by all");
-    v.number("dropout", dropout, NumberRange::fraction(),
-             "dropout probability for attention weights");
+    describe_dropout(v, dropout);
   }
   Capabilities capabilities() const {
     return {
@@ -185,7 +184,7 @@ class Window final : public Variant {
         if (j >= g) see(place(j));
     };
     return make_cache_decoder(batch, config(),
-                              {.scale = 1 / std::sqrt(static_cast<double>(config().head_dim)),
+                              {.scale = config().softmax_scale(),
                                .parts = seen,
                                .capacity = g + reach + 1,
                                .place = place});
@@ -291,7 +290,7 @@ class Window final : public Variant {
   // Returns softmax attention (…, N, D) of q (…, N, D) to k and v (…, M, D).
   Variable attend(const Variable& q, const Variable& k, const Variable& v, const Tensor& keep,
                   const DropoutOptions& drop) const {
-    const double tau = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+    const double tau = config().softmax_scale();
     Variable p = softmax(masked_scores(keep, matmul(q, transpose(k, -2, -1), tau)));
     p = dropout(p, drop);
     return matmul(p, v);

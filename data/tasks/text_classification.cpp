@@ -5,7 +5,6 @@
 #include <charconv>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -192,13 +191,6 @@ struct LabelledTextOptions {
     limits.describe_limits(v);
   }
 
-  std::vector<std::string> listed_labels() const {
-    std::vector<std::string> out;
-    std::istringstream in(labels);
-    for (std::string label; std::getline(in, label, ',');) out.push_back(label);
-    return out;
-  }
-
   RecordOptions records() const {
     return {.format = format(),
             .header = header,
@@ -221,7 +213,7 @@ Task make(const LabelledTextOptions& o, uint64_t seed, const Splits& used) {
   std::array<Sequences, 3> splits;  // if it is a file, all of it in the first one
   for (size_t split = 0; split < files.size(); ++split) {
     const std::vector<Example> examples = read(files[split], o.records());
-    if (split == 0) classes = classes_of(examples, files[split].string(), o.listed_labels());
+    if (split == 0) classes = classes_of(examples, files[split].string(), split_at(o.labels, ','));
     for (const Example& example : examples) {
       if (folder && most[split] != 0 && splits[split].size() == most[split]) break;
       add(splits[split], example, classes, o.max_length, files[split].string());

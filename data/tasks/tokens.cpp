@@ -12,9 +12,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 #include <optional>
-#include <sstream>
 #include <vector>
 
 #include "longhand/core/error.h"
@@ -181,8 +179,7 @@ class StoredTokens final : public Dataset {
     const int64_t longest = batch.tokens.size(1);
 
     // In file order, adjacent rows at once.
-    std::vector<int64_t> order(rows.size());
-    std::iota(order.begin(), order.end(), int64_t{0});
+    std::vector<int64_t> order = indices_from(0, std::ssize(rows));
     std::ranges::sort(order, [&](int64_t a, int64_t b) { return rows[a] < rows[b]; });
     for (int64_t i = 0; i < count;) {
       int64_t run = 1;
@@ -302,11 +299,8 @@ bool flag(const Hdf5Reader& file, const std::string& key) {
 
 /// The names of the classes in the file, one a line; empty: it states none.
 std::vector<std::string> labels_of(const Hdf5Reader& file) {
-  std::vector<std::string> labels;
-  if (!file.has_attribute("/", "labels")) return labels;
-  std::istringstream lines(file.attribute_as<std::string>("/", "labels"));
-  for (std::string label; std::getline(lines, label);) labels.push_back(label);
-  return labels;
+  if (!file.has_attribute("/", "labels")) return {};
+  return split_at(file.attribute_as<std::string>("/", "labels"), '\n');
 }
 
 struct TokensOptions {

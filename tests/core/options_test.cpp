@@ -109,3 +109,14 @@ TEST_CASE("nearest finds slips of the fingers, not other words") {
   CHECK(suggestion("landmark", words) == "; did you mean landmarks?");
   CHECK(suggestion("features", words).empty());
 }
+
+TEST_CASE("lists of words are written for readers, and read") {
+  CHECK(comma_list({"a", "b", "c"}) == "a, b, c");
+  CHECK(or_list({"a", "b", "c"}) == "a, b or c");
+  CHECK(or_list({"a"}) == "a");
+  CHECK((comma_list({}) + or_list({})).empty());
+  CHECK(split_at("a,,b,", ',') == Texts{"a", "", "b"});
+  CHECK(split_at(",", ',') == Texts{""});
+  CHECK(split_at("a", ',') == Texts{"a"});
+  CHECK(split_at("", ',').empty());
+}

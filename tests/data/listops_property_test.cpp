@@ -48,8 +48,6 @@ TEST_CASE("property: ListOps expressions have one value, as text and as tokens")
         const int value = any_expression(tokens, static_cast<int>(any_of(0, 5)));
         RC_ASSERT(listops::evaluate(tokens) == value);
         RC_ASSERT(listops::parse(listops::to_text(tokens)) == tokens);
-        RC_ASSERT(listops::root_operator(tokens) ==
-                  (tokens.size() > 1 ? tokens[0] : uint8_t{listops::padding}));
         // One token less, more, or another one in its place is another expression or none.
         std::vector<uint8_t> wrong = tokens;
         const auto place = wrong.begin() + static_cast<std::ptrdiff_t>(

@@ -147,7 +147,7 @@ struct Setup {
 /// Nothing if the trainer refuses to be used, because an update was interrupted.
 std::optional<std::vector<std::byte>> bytes_of(const Trainer& trainer) {
   try {
-    return to_bytes(trainer.checkpoint());
+    return to_bytes(trainer.view());
   } catch (const Error& error) {
     CHECK_THAT(error.what(), Catch::Contains("resume from a checkpoint"));
     return std::nullopt;
@@ -159,12 +159,12 @@ int64_t all_actions(const std::string& attention, int64_t stride, bool persisten
   Setup s(attention);
   s.until = 1;  // before the first evaluation, after step 2
   s.trainer.run();
-  const Checkpoint one = s.trainer.checkpoint();
-  const auto before = to_bytes(one);
+  const auto before = to_bytes(s.trainer.view());
+  const Checkpoint one = from_bytes(before, "one");
   s.until = 2;
   s.trainer.run();
-  const Checkpoint two = s.trainer.checkpoint();
-  const auto after = to_bytes(two);
+  const auto after = to_bytes(s.trainer.view());
+  const Checkpoint two = from_bytes(after, "two");
   const TemporaryDirectory folder;
   const auto path = folder / "last.h5";
   int64_t calls = 0;

@@ -149,10 +149,10 @@ Results efficiency(const EfficiencyOptions& a, const std::vector<Cost>& costs) {
                                        a.what == "step" ? "training steps" : "attention", a.model),
                   .summary = summary};
   results.tables.push_back(cost_table(costs));
-  if (const auto slopes = slopes_by_length(costs); !slopes.empty())
+  if (const auto slopes = slopes_of(costs, &Cost::size, &Cost::length); !slopes.empty())
     results.tables.push_back(
         slope_table("length_slopes", "Exponents of costs against length", "size", slopes));
-  if (const auto slopes = slopes_by_size(costs); !slopes.empty())
+  if (const auto slopes = slopes_of(costs, &Cost::length, &Cost::size); !slopes.empty())
     results.tables.push_back(
         slope_table("size_slopes", "Exponents of costs against size", "length", slopes));
   results.tables.push_back(crossovers);

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "longhand/core/gemm.h"
+#include "longhand/core/options.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 #include "longhand/data/file_guard.h"
@@ -121,8 +122,7 @@ struct Get {
         if (name.starts_with(prefix))
           values[name.substr(prefix.size())] = in.attribute_as<double>("training", name);
     } else if (in.has_attribute("training", key)) {
-      std::istringstream names(in.attribute_as<std::string>("training", key));
-      for (std::string name; std::getline(names, name);)
+      for (const std::string& name : split_at(in.attribute_as<std::string>("training", key), '\n'))
         values[name] = in.attribute_as<double>("training", prefix + name);
     }
   }
@@ -227,9 +227,8 @@ Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name)
   return parse(bytes, name, false);
 }
 
-void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
-          const std::filesystem::path& keep_old_as) {
-  data::write_file_durably(path, to_bytes(checkpoint), keep_old_as);
+void save(const std::filesystem::path& path, const Checkpoint& checkpoint) {
+  data::write_file_durably(path, to_bytes(checkpoint));
 }
 
 Checkpoint load(const std::filesystem::path& path) { return load(data::RegularFile(path)); }

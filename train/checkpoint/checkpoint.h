@@ -49,10 +49,8 @@ std::vector<std::byte> to_bytes(const Checkpoint& checkpoint);
 Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name);
 
 /// Writes a file durably: once this returns, the new file survives a power cut; until then the old
-/// file of that name does. If `keep_old_as` is not empty, the old file remains under that name. Throws
-/// DataError.
-void save(const std::filesystem::path& path, const Checkpoint& checkpoint,
-          const std::filesystem::path& keep_old_as = {});
+/// file of that name does. Throws DataError.
+void save(const std::filesystem::path& path, const Checkpoint& checkpoint);
 /// Reads a file of any format version; version 1 only behind a guard (see data::FileGuard), which is
 /// called first. Takes at most three times the size of the file as memory, and 15 KB for each tensor.
 /// Throws DataError if the file cannot be read or is not a valid checkpoint.

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
 
 #include "longhand/core/error.h"
+#include "longhand/core/options.h"
 #include "longhand/train/cli/common.h"
 #include "longhand/train/plugin/load_plugin.h"
 
@@ -12,8 +12,7 @@ namespace longhand::cli {
 
 void load_plugins(const std::vector<std::string>& files) {
   if (const char* const value = std::getenv(plugins_variable)) {
-    std::istringstream names(value);
-    for (std::string name; std::getline(names, name, ':');) {
+    for (const std::string& name : split_at(value, ':')) {
       if (name.empty()) continue;
       try {
         train::load_plugin(name);

@@ -124,8 +124,6 @@ void Config::erase(const std::string& section, const std::string& key) {
   from_file_[index].erase(key);
 }
 
-Options& Config::section(std::string_view name) { return sections_[section_index(name, "config")]; }
-
 const Options& Config::section(std::string_view name) const {
   return sections_[section_index(name, "config")];
 }

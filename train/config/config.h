@@ -45,14 +45,8 @@ class Config {
   void erase(const std::string& section, const std::string& key);
 
   /// Returns a section by name. Throws ConfigError for an unknown one, naming the nearest.
-  Options& section(std::string_view name);
   const Options& section(std::string_view name) const;
 
-  Options& model() { return sections_[0]; }
-  Options& attention() { return sections_[1]; }
-  Options& data() { return sections_[2]; }
-  Options& train() { return sections_[3]; }
-  Options& optimizer() { return sections_[4]; }
   const Options& model() const { return sections_[0]; }
   const Options& attention() const { return sections_[1]; }
   const Options& data() const { return sections_[2]; }

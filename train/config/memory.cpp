@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <new>
-#include <numeric>
 #include <optional>
 #include <span>
 #include <stdexcept>
@@ -234,8 +233,7 @@ bool layers_differ(const TransformerConfig& c) {
 /// Sets what a few examples tell: the share of their targets that count, and whether some are padded.
 void look_at(const data::Dataset& dataset, MemoryRequest& request) {
   request.counted = 1;
-  std::vector<int64_t> indices(static_cast<size_t>(std::min<int64_t>(8, dataset.size())));
-  std::iota(indices.begin(), indices.end(), int64_t{0});
+  const auto indices = data::indices_from(0, std::min<int64_t>(8, dataset.size()));
   if (indices.empty()) return;
   const data::Batch batch = dataset.collate(indices);
   request.padded = batch.lengths.defined();

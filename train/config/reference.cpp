@@ -62,8 +62,7 @@ std::string last_word(const std::string& name) { return name.substr(name.rfind('
 
 /// Whether each part of a word begins a part of a value, as in "relu_sq" for "squared_relu".
 bool abbreviates(const std::string& word, const std::string& value) {
-  std::istringstream parts(word);
-  for (std::string part; std::getline(parts, part, '_');)
+  for (const std::string& part : split_at(word, '_'))
     if (part.empty() || ("_" + value).find("_" + part) == std::string::npos) return false;
   return !word.empty();
 }

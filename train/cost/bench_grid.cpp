@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 #include <set>
-#include <sstream>
 #include <tuple>
 
 #include "longhand/attention/model/transformer.h"
@@ -14,13 +13,6 @@
 
 namespace longhand::train {
 namespace {
-
-std::vector<std::string> variants_of(const std::string& attention) {
-  std::vector<std::string> variants;
-  std::istringstream words(attention);
-  for (std::string variant; std::getline(words, variant, '+');) variants.push_back(variant);
-  return variants;
-}
 
 // The usual models: L encodes and classifies a long sequence, M is a byte-level language model.
 void set_model(const std::string& name, Config& config) {
@@ -72,7 +64,8 @@ std::set<std::string> options_of(std::vector<std::string> variants, int64_t laye
 void check_declared(const Config& config, const std::vector<BenchCell>& cells) {
   const int64_t layers = model_of(config).layers;
   std::set<std::string> known;
-  for (const BenchCell& cell : cells) known.merge(options_of(variants_of(cell.attention), layers));
+  for (const BenchCell& cell : cells)
+    known.merge(options_of(split_at(cell.attention, '+'), layers));
   for (const std::string& key : config.attention().keys())
     check<ConfigError>(known.contains(key), "attention.", key,
                        ": none of the variants has this option");
@@ -98,7 +91,7 @@ bool drops_probabilities(const Config& config) {
 }  // namespace
 
 Config config_of(const BenchGrid& a, const BenchCell& cell) {
-  const std::vector<std::string> variants = variants_of(cell.attention);
+  const std::vector<std::string> variants = split_at(cell.attention, '+');
   Config config = without_variant(a);
   config.assign("attention", "type", variants, "--attention");
   config.assign("model", "max_length", cell.length, "--length");
@@ -143,7 +136,7 @@ std::vector<BenchCell> cells_of(const BenchGrid& a) {
                              : std::vector<int64_t>{1024, 2048, 4096, 8192, 16384};
   std::vector<BenchCell> cells;
   for (const std::string& name : variants) {
-    for (const std::string& variant : variants_of(name)) attention::spec(variant);  // throws
+    for (const std::string& variant : split_at(name, '+')) attention::spec(variant);  // throws
     for (const int64_t length : lengths) cells.push_back({name, length});
   }
   check_declared(config, cells);

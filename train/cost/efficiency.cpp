@@ -7,11 +7,9 @@
 #include <utility>
 
 namespace longhand::train {
-namespace {
 
-/// Slopes of the costs in groups with the same variant and `fixed`, against `varied`.
-std::vector<CostSlope> slopes(const std::vector<Cost>& costs, int64_t Cost::*fixed,
-                              int64_t Cost::*varied) {
+std::vector<CostSlope> slopes_of(const std::vector<Cost>& costs, int64_t Cost::*fixed,
+                                 int64_t Cost::*varied) {
   std::vector<CostSlope> out;
   const auto key = [&](const Cost& c) { return std::pair(c.attention, c.*fixed); };
   for (const auto& group : in_groups(costs, key)) {
@@ -29,16 +27,6 @@ std::vector<CostSlope> slopes(const std::vector<Cost>& costs, int64_t Cost::*fix
                    line(&Cost::seconds_forward), line(&Cost::bytes)});
   }
   return out;
-}
-
-}  // namespace
-
-std::vector<CostSlope> slopes_by_length(const std::vector<Cost>& costs) {
-  return slopes(costs, &Cost::size, &Cost::length);
-}
-
-std::vector<CostSlope> slopes_by_size(const std::vector<Cost>& costs) {
-  return slopes(costs, &Cost::length, &Cost::size);
 }
 
 Crossover crossover(const std::map<double, double>& exact, const std::map<double, double>& other) {

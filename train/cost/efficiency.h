@@ -35,17 +35,17 @@ struct Cost {
 };
 
 /// The exponents of costs against length: 2 for exact attention, 1 for linear ones, of long
-/// sequences; less of short ones, where other costs dominate. Each is the slope of fit_power().
+/// sequences; less of short ones, where other costs dominate. Or against size: `size` is then the
+/// length. Each is the slope of fit_power().
 struct CostSlope {
   std::string attention;
   int64_t size = 0;
   Line seconds, forward, bytes;
 };
-/// One for each variant and size measured at two or more lengths, in order of first appearance.
-std::vector<CostSlope> slopes_by_length(const std::vector<Cost>& costs);
-/// The exponents against size, for each variant and length measured at two or more sizes;
-/// CostSlope::size is the length.
-std::vector<CostSlope> slopes_by_size(const std::vector<Cost>& costs);
+/// Those against `varied`, Cost::length or Cost::size, for each variant and value of `fixed`, the other one,
+/// measured at two or more values of it, in order of first appearance.
+std::vector<CostSlope> slopes_of(const std::vector<Cost>& costs, int64_t Cost::*fixed,
+                                 int64_t Cost::*varied);
 
 /// Where a cost falls below another one and stays there.
 struct Crossover {

@@ -290,10 +290,7 @@ void read_data_from(const std::string& file, Config& config) {
                      " are generated; expected an HDF5 file, FILE.h5, with tokens and targets, or "
                      "--set data.task=TASK with the options of that task");
   if (is_hdf5 && name != "tokens") {
-    std::vector<std::string> keys;
-    for (const auto& [key, value] : config.given())
-      if (key.starts_with("data.")) keys.push_back(key.substr(5));
-    for (const std::string& key : keys) config.erase("data", key);
+    for (const std::string& key : config.data().keys()) config.erase("data", key);
     config.assign("data", "task", std::string("tokens"), "--data");
   }
   config.assign("data", "path", file, "--data");

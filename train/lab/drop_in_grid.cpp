@@ -1,7 +1,5 @@
 #include "longhand/train/lab/drop_in.h"
 
-#include <sstream>
-
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
 #include "longhand/train/config/toml.h"
@@ -23,14 +21,6 @@ std::vector<std::string> split_at_commas(const std::string& text) {
   return parts;
 }
 
-/// "window+linear": a variant for each layer.
-std::vector<std::string> variants_of_layers(const std::string& text) {
-  std::vector<std::string> variants;
-  std::istringstream in(text);
-  for (std::string variant; std::getline(in, variant, '+');) variants.push_back(variant);
-  return variants;
-}
-
 Axis axis_of(const std::string& assignment) {
   Axis axis;
   axis.where = "--over";
@@ -42,7 +32,7 @@ Axis axis_of(const std::string& assignment) {
     config.assign(assignment.substr(0, equals + 1) + value, "--over");
     const std::string key = config.given().begin()->first;
     if (key == "attention.type" && value.find('+') != std::string::npos)
-      config.assign("attention", "type", variants_of_layers(value), "--over");
+      config.assign("attention", "type", split_at(value, '+'), "--over");
     const auto given = config.given();
     axis.points.push_back({{given.begin()->first, given.begin()->second, "--over"}});
   }

@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -68,8 +67,7 @@ std::string data_name(const std::filesystem::path& path) try {
 std::string cell_name(const std::string& config, std::map<std::string, std::string>& data_names) {
   constexpr std::string_view path_is = "path = \"";
   std::string section, text;
-  std::istringstream in(config);
-  for (std::string line; std::getline(in, line);) {
+  for (std::string& line : split_at(config, '\n')) {
     if (line.starts_with('[')) section = line;
     if (section == "[data]" && line.starts_with(path_is)) {
       const std::string path = line.substr(path_is.size(), line.size() - path_is.size() - 1);

@@ -8,7 +8,6 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -73,9 +72,9 @@ std::optional<CellResults> results_of(const fs::path& folder) {
   else
     out.lines.emplace_back();
   const fs::path records = folder / "metrics.jsonl";  // none if it diverged before the first
-  std::istringstream metrics(fs::exists(records) ? data::read_text_file(records) : "");
   int64_t line = 0;
-  for (std::string text; std::getline(metrics, text);)
+  for (const std::string& text :
+       split_at(fs::exists(records) ? data::read_text_file(records) : "", '\n'))
     add(concat_message("metrics.jsonl:", ++line), text);
   return out;
 }

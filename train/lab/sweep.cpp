@@ -12,6 +12,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/random.h"
 #include "longhand/train/config/toml.h"
+#include "longhand/train/lab/columns.h"
 #include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::train {
@@ -73,6 +74,11 @@ Number get_number(const TomlValue& value, const std::string& key) {
   }
   throw ConfigError(concat_message(value.where, ": ", key,
                                    ": expected a finite number, or an integer of at most 2^53"));
+}
+
+/// The number that an option has, if it has one.
+std::optional<double> as_number(const OptionValue& value) {
+  return number_in(option_cell(value, ""));
 }
 
 /// x to four digits, which are enough to tell values apart. Where they are out of range, x remains.
@@ -336,11 +342,7 @@ const std::vector<std::string> search_keys = {"seeds", "steps", "around", "exten
 /// Adds `count` values at each end of the axis of a search, by the ratio of the two values next to it.
 void extend(Axis& axis, int64_t count) {
   std::vector<Settings>& points = axis.points;
-  const auto value = [](const Settings& point) {
-    const OptionValue& each = point.front().value;
-    const auto* const integer = std::get_if<int64_t>(&each);
-    return integer ? static_cast<double>(*integer) : std::get<double>(each);
-  };
+  const auto value = [](const Settings& point) { return *as_number(point.front().value); };
   const auto beyond = [&](Settings edge, const Settings& before) {
     const double x = value(edge) * value(edge) / value(before);
     if (std::holds_alternative<int64_t>(edge.front().value))
@@ -359,9 +361,7 @@ void extend(Axis& axis, int64_t count) {
 bool is_increasing(const Axis& axis) {
   double last = 0;
   for (const Settings& point : axis.points) {
-    const auto* const integer = std::get_if<int64_t>(&point.front().value);
-    const auto* const real = std::get_if<double>(&point.front().value);
-    const double x = integer ? static_cast<double>(*integer) : real ? *real : 0;
+    const double x = as_number(point.front().value).value_or(0);
     if (point.size() > 1 || !(x > last)) return false;
     last = x;
   }
@@ -445,12 +445,7 @@ void resolve_run_paths(Sweep& sweep, const std::filesystem::path& folder) {
 }  // namespace
 
 bool same_value(const OptionValue& a, const OptionValue& b) {
-  const auto number = [](const OptionValue& value) -> std::optional<double> {
-    if (const auto* const i = std::get_if<int64_t>(&value)) return static_cast<double>(*i);
-    if (const auto* const d = std::get_if<double>(&value)) return *d;
-    return std::nullopt;
-  };
-  const auto x = number(a), y = number(b);
+  const auto x = as_number(a), y = as_number(b);
   return x && y ? *x == *y : a == b;
 }
 

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <memory>
 #include <span>
-#include <sstream>
 #include <string_view>
 #include <typeinfo>
 #include <utility>
@@ -150,13 +149,6 @@ std::string use_of(const PluginRecord& plugin, const Config& config) {
   return "";
 }
 
-std::vector<std::string> split(const std::string& text, char separator) {
-  std::vector<std::string> out;
-  std::istringstream in(text);
-  for (std::string part; std::getline(in, part, separator);) out.push_back(part);
-  return out;
-}
-
 }  // namespace
 
 const std::deque<Plugin>& plugins() { return loaded(); }
@@ -240,12 +232,12 @@ std::string to_text(const std::vector<PluginRecord>& records) {
 
 std::vector<PluginRecord> plugin_records(const std::string& text, const std::string& name) {
   std::vector<PluginRecord> out;
-  for (const std::string& line : split(text, '\n')) {
-    std::vector<std::string> parts = split(line, '\t');
+  for (const std::string& line : split_at(text, '\n')) {
+    std::vector<std::string> parts = split_at(line, '\t');
     if (parts.size() == 4) parts.emplace_back();  // no tasks
     check<DataError>(parts.size() == 5, name, ": expected five fields for each plugin, got \"",
                      line, '"');
-    out.push_back({parts[0], parts[1], parts[2], split(parts[3], ','), split(parts[4], ',')});
+    out.push_back({parts[0], parts[1], parts[2], split_at(parts[3], ','), split_at(parts[4], ',')});
   }
   return out;
 }

@@ -8,6 +8,7 @@
 
 #include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
+#include "longhand/core/options.h"
 #include "longhand/core/view.h"
 #include "longhand/train/ranks/gradient_join.h"
 #include "longhand/train/ranks/rank_division.h"
@@ -28,7 +29,6 @@ Tensor columns(const Tensor& x, int64_t begin, int64_t n, int32_t behind) {
 
 }  // namespace
 
-RankGrid::RankGrid() = default;
 RankGrid::~RankGrid() = default;
 
 RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) : world_(&world) {
@@ -36,14 +36,11 @@ RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) 
   check<ConfigError>(ranks % sequence_ranks == 0, "train.sequence_ranks = ", sequence_ranks,
                      ": expected a divisor of the number of ranks, ", ranks);
   const int64_t rows = ranks / sequence_ranks;
-  std::string possible;
+  std::vector<std::string> possible;
   for (int64_t rows_of = 1; rows_of <= shards; rows_of *= 2)
-    possible += (rows_of == 1        ? ""
-                 : rows_of == shards ? " or "
-                                     : ", ") +
-                std::to_string(rows_of * sequence_ranks);
+    possible.push_back(std::to_string(rows_of * sequence_ranks));
   check<ConfigError>(rows <= shards && shards % rows == 0, "train.shards = ", shards, ": ", ranks,
-                     " ranks cannot divide that many parts of a batch; start ", possible,
+                     " ranks cannot divide that many parts of a batch; start ", or_list(possible),
                      shards == 1 ? " rank" : " ranks",
                      ", or begin a new run with another power of two as train.shards");
   if (ranks == 1) return;

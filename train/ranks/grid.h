@@ -19,8 +19,6 @@ namespace longhand::train {
 /// communicates in every layer, a column once a step.
 class RankGrid : public Reducer {
  public:
-  /// One process.
-  RankGrid();
   ~RankGrid() override;
   /// Rows of `sequence_ranks` ranks. Collective. `shards` is what the columns divide. Throws
   /// ConfigError, naming the options, if the ranks cannot be divided so.
@@ -47,7 +45,7 @@ class RankGrid : public Reducer {
   void compare(const Parameters& parameters, int64_t step, int64_t equal) const override;
 
  private:
-  Communicator* world_ = &alone();
+  Communicator* world_;
   std::unique_ptr<Communicator> data_, sequence_;
 };
 

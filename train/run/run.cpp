@@ -230,11 +230,7 @@ void Run::resume_from(const ResumePoint& from, bool accept_data) {
                    " batches an epoch the next one is batch ", state.step % batches, " of epoch ",
                    state.step / batches, ", but the checkpoint has batch ", state.cursor.batch,
                    " of epoch ", state.cursor.epoch);
-  try {
-    trainer_.resume(checkpoint, from.file == record_.last());
-  } catch (const DataError& error) {
-    throw DataError(file + ": " + error.what());
-  }
+  with_file_name(file, [&] { trainer_.resume(checkpoint, from.file == record_.last()); });
   for (const std::string& warning : {from.warning, resume_warning(checkpoint), other_data,
                                      check_plugins(checkpoint.plugins, experiment_->config, file)})
     if (!warning.empty()) warnings_.push_back(warning);

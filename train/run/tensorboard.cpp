@@ -8,6 +8,7 @@
 #include "longhand/train/run/tensorboard.h"
 
 #include <bit>
+#include <boost/crc.hpp>
 #include <cinttypes>
 #include <cmath>
 #include <cstdio>
@@ -16,7 +17,6 @@
 
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/bytes.h"
-#include "longhand/train/run/crc32c.h"
 
 namespace longhand::train {
 namespace {
@@ -65,7 +65,9 @@ class Message {
 };
 
 uint32_t masked_crc(ByteView bytes) {
-  const uint32_t crc = crc32c(bytes);
+  boost::crc_optimal<32, 0x1edc6f41, 0xffffffff, 0xffffffff, true, true> crc32c;
+  crc32c.process_bytes(bytes.data(), bytes.size());
+  const auto crc = static_cast<uint32_t>(crc32c.checksum());
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 

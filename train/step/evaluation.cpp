@@ -1,9 +1,9 @@
 #include "longhand/train/step/evaluation.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
+#include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 
 namespace longhand::train {
@@ -11,23 +11,14 @@ namespace {
 
 /// Predictions (..., C) as one of all their targets (R), or numbers and labels (R, C).
 Prediction joined(const std::vector<Prediction>& parts) {
-  const Tensor& first = parts[0].logits.value();
-  const int64_t C = first.size(-1);
-  const auto rows_of = [C](const Prediction& part) { return part.logits.value().numel() / C; };
-  int64_t rows = 0;
-  for (const Prediction& part : parts) rows += rows_of(part);
-  const DType dtype = parts[0].targets.dtype();
-  const auto shape = [&](int64_t n) { return dtype == DType::i32 ? Shape{n} : Shape{n, C}; };
-  const Tensor logits = Tensor::empty({rows, C}, first.dtype());
-  const Tensor targets = Tensor::empty(shape(rows), dtype);
-  int64_t begin = 0;
+  Variables logits, targets;
   for (const Prediction& part : parts) {
-    const int64_t n = rows_of(part);
-    copy_into(logits.slice(0, begin, begin + n), part.logits.value().reshape({n, C}));
-    copy_into(targets.slice(0, begin, begin + n), part.targets.reshape(shape(n)));
-    begin += n;
+    const int64_t C = part.logits.size(-1), n = part.logits.value().numel() / C;
+    const bool classes = part.targets.dtype() == DType::i32;
+    logits.push_back(Variable(part.logits.value().reshape({n, C})));
+    targets.push_back(Variable(part.targets.reshape(classes ? Shape{n} : Shape{n, C})));
   }
-  return {Variable(logits), targets};
+  return {concat(logits, 0), concat(targets, 0).value()};
 }
 
 }  // namespace
@@ -60,15 +51,15 @@ bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& optio
   // Padding costs time, so the examples of a batch should have similar lengths: those of a block are
   // sorted by length. A block is some batches, so that memory does not grow with the data.
   const int64_t block = std::max<int64_t>(1, (int64_t{1} << 20) / size) * size;
-  std::vector<int64_t> order, length;
+  std::vector<int64_t> length;
   EvaluationProgress progress{.all_batches = (all + size - 1) / size, .all_examples = all};
   const auto report = [&] {
     if (options.on_progress) options.on_progress(progress);
   };
   report();
   for (int64_t first = options.begin; first < options.begin + all; first += block) {
-    order.resize(static_cast<size_t>(std::min(block, options.begin + all - first)));
-    std::iota(order.begin(), order.end(), first);
+    std::vector<int64_t> order =
+        data::indices_from(first, std::min(first + block, options.begin + all));
     length.resize(order.size());
     for (const int64_t i : order) length[static_cast<size_t>(i - first)] = dataset.length(i);
     std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {

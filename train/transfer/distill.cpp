@@ -1,9 +1,11 @@
 #include "longhand/train/transfer/distill.h"
 
 #include <functional>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "longhand/attention/analysis/probe.h"
 #include "longhand/attention/analysis/weights.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/error.h"
@@ -23,38 +25,19 @@ struct Attended {
   Variable out;
 };
 
-/// Records the attention of every layer during its lifetime.
-class Recorder {
- public:
-  Recorder(Transformer& model, bool active) : model_(model), active_(active) {
-    if (!active_) return;
-    layers_.resize(static_cast<size_t>(model.config().layers));
-    for (size_t i = 0; i < layers_.size(); ++i)
-      model.kernel(static_cast<int64_t>(i))
-          .observe([this, i](const attention::Inputs& inputs, const attention::Mask& mask,
-                             const Variable& out) {
-            layers_[i] = {inputs, mask, out};
-          });
+/// The predictions of a model and, unless null, what its layers attended to.
+Prediction observed(Transformer& model, const data::Batch& part, const nn::Pass& pass,
+                    std::vector<Attended>* layers) {
+  std::optional<attention::analysis::ObservedLayers> observer;
+  if (layers) {
+    layers->resize(static_cast<size_t>(model.config().layers));
+    observer.emplace(model, [layers](int64_t i, const attention::Inputs& inputs,
+                                     const attention::Mask& mask, const Variable& out) {
+      (*layers)[static_cast<size_t>(i)] = {inputs, mask, out};
+    });
   }
-  ~Recorder() { stop(); }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
-
-  std::vector<Attended> take() {
-    stop();
-    return std::move(layers_);
-  }
-
- private:
-  void stop() {
-    if (std::exchange(active_, false))
-      for (int64_t i = 0; i < model_.config().layers; ++i) model_.kernel(i).observe({});
-  }
-
-  Transformer& model_;
-  bool active_;
-  std::vector<Attended> layers_;
-};
+  return predict(logits_of(model), part, pass);
+}
 
 bool has_class_token(const TransformerConfig& config) {
   return !config.per_token && config.pooling == "cls";
@@ -146,17 +129,12 @@ Loss Distillation::loss(const data::Batch& part, const BatchSize& whole, const n
   if (o.logits == 0 && !attended)
     return cross_entropy_loss(logits_of(student_), label_smoothing_)(part, whole, pass);
 
-  Recorder of_student(student_, attended);
-  const Prediction predicted = predict(logits_of(student_), part, pass);
-  const std::vector<Attended> layers = of_student.take();
-  Prediction taught;
-  std::vector<Attended> taught_layers;
-  {
+  std::vector<Attended> layers, taught_layers;
+  const Prediction predicted = observed(student_, part, pass, attended ? &layers : nullptr);
+  const Prediction taught = [&] {
     const NoGrad no_grad;
-    Recorder of_teacher(*teacher_, attended);
-    taught = predict(logits_of(*teacher_), part, nn::Pass::evaluate());
-    taught_layers = of_teacher.take();
-  }
+    return observed(*teacher_, part, nn::Pass::evaluate(), attended ? &taught_layers : nullptr);
+  }();
 
   Loss out;
   measure_into(out, predicted, whole, label_smoothing_);

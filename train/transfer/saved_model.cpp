@@ -100,8 +100,7 @@ void SavedModel::check_paths(std::initializer_list<std::string_view> options,
           return text.starts_with(concat_message(option, '='));
         }))
       continue;
-    const Options::Given* const theirs =
-        of_run ? std::as_const(*of_run).section(section).find(key) : nullptr;
+    const Options::Given* const theirs = of_run ? of_run->section(section).find(key) : nullptr;
     if (theirs && (theirs->value == given->value || same_path(theirs->value, given->value)))
       continue;
     throw ConfigError(concat_message(

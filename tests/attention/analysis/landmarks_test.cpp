@@ -5,6 +5,7 @@
 #include <map>
 
 #include "longhand/attention/analysis/spectrum.h"
+#include "longhand/attention/bases/landmarks.h"
 #include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
 #include "tests/support/catch.h"

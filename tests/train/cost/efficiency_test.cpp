@@ -27,18 +27,18 @@ std::vector<Cost> made_up_costs() {
 }  // namespace
 
 TEST_CASE("efficiency: exponents against length and size") {
-  const auto by_length = slopes_by_length(made_up_costs());
+  const auto by_length = slopes_of(made_up_costs(), &Cost::size, &Cost::length);
   REQUIRE(by_length.size() == 3);
   CHECK(by_length[0].attention == "softmax");
   CHECK(by_length[0].seconds.slope == Approx(2));
   CHECK(by_length[0].bytes.slope == Approx(1));
   CHECK(by_length[1].size == 32);
   CHECK(by_length[1].forward.slope == Approx(1));
-  const auto by_size = slopes_by_size(made_up_costs());
+  const auto by_size = slopes_of(made_up_costs(), &Cost::length, &Cost::size);
   REQUIRE(by_size.size() == 4);  // softmax has no size
   CHECK(by_size[3].size == 1024);
   CHECK(by_size[3].seconds.slope == Approx(1));
-  CHECK(slopes_by_length({made_up_costs()[0]}).empty());
+  CHECK(slopes_of({made_up_costs()[0]}, &Cost::size, &Cost::length).empty());
 }
 
 TEST_CASE("efficiency: crossovers") {

@@ -149,7 +149,7 @@ TEST_CASE("report: groups runs by variant, with intervals over seeds and a paire
   CHECK(figures.leaderboard[0].title == "Validation accuracy against state (bytes)");
 
   // The page has all of them.
-  const Json shown = data_of(html_report({dir.path()}))["tables"][0];
+  const Json shown = data_of(html_report(read_inputs({dir.path()})))["tables"][0];
   CHECK(shown["name"] == "leaderboard");
   for (const char* const name : {"score", "low", "high"}) {
     const Json& values = shown["columns"][table.column(name)]["values"];
@@ -251,7 +251,7 @@ TEST_CASE("report: the page holds all data, escaped, and needs nothing else") {
   const TemporaryDirectory dir;
   make_run(dir / "a <b>&\"'", {.more = "[optimizer]\ntype = \"</script><script>alert(1)\"\n"});
   write_text(dir / "analysis.json", to_json(some_results()));
-  const std::string html = html_report({dir / "a <b>&\"'", dir / "analysis.json"});
+  const std::string html = html_report(read_inputs({dir / "a <b>&\"'", dir / "analysis.json"}));
   CHECK(html.starts_with("<!doctype html>"));
   CHECK(html.ends_with("</html>\n"));
   CHECK(count(html, "alert(1)") == count(html, "&gt;alert(1)"));
@@ -358,7 +358,7 @@ TEST_CASE("report: many runs and large tables stay below 2 MB") {
   for (int64_t i = 0; i < 100000; ++i)
     table.rows.push_back({std::string("softmax"), i, 1.0 / static_cast<double>(i + 3)});
   write_text(dir / "big.json", to_json(results));
-  const std::string html = html_report({dir.path(), dir / "big.json"});
+  const std::string html = html_report(read_inputs({dir.path(), dir / "big.json"}));
   CHECK(html.size() < 2000000);
   CHECK(html.size() > 400000);  // compressed
   const ReportInputs inputs = read_inputs({dir.path()});
@@ -385,7 +385,7 @@ TEST_CASE("report: only a report is replaced") {
   const TemporaryDirectory dir;
   make_run(dir / "a", {});
   CHECK(may_replace(dir / "new.html"));
-  write_text(dir / "report.html", html_report({dir / "a"}));
+  write_text(dir / "report.html", html_report(read_inputs({dir / "a"})));
   CHECK(may_replace(dir / "report.html"));
   write_text(dir / "empty", "");
   CHECK(may_replace(dir / "empty"));

@@ -83,7 +83,7 @@ Outcome train_on(int ranks, const std::string& toml,
     trainer.join(grid);
     if (begin) begin(trainer, e, world.rank());
     trainer.run();
-    const std::vector<std::byte> bytes = to_bytes(trainer.checkpoint());
+    const std::vector<std::byte> bytes = to_bytes(trainer.view());
     if (world.rank() == 0) out.checkpoint = bytes;
     out.hashes[static_cast<size_t>(world.rank())] = hash_of(e.optimizer->parameters());
   });

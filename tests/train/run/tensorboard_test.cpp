@@ -9,7 +9,6 @@
 
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/bytes.h"
-#include "longhand/train/run/crc32c.h"
 #include "longhand/train/run/run.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"
@@ -60,6 +59,15 @@ T bits_as(ByteView bytes) {
   REQUIRE(bytes.size() == sizeof(T));
   std::memcpy(&out, bytes.data(), sizeof(T));
   return out;
+}
+
+uint32_t crc32c(ByteView bytes) {
+  uint32_t crc = ~0u;
+  for (const std::byte byte : bytes) {
+    crc ^= std::to_integer<uint32_t>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) ? 0x82f63b78 : 0);
+  }
+  return ~crc;
 }
 
 uint32_t masked(ByteView bytes) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "longhand/attention/analysis/probe.h"
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
@@ -67,14 +68,12 @@ struct Layers {
   std::vector<Variable> q, k, out;
 
   Layers(attention::Transformer& of, const data::Batch& batch) {
-    for (int64_t i = 0; i < of.config().layers; ++i)
-      of.kernel(i).observe(
-          [this](const attention::Inputs& in, const attention::Mask&, const Variable& result) {
-            q.push_back(in.q), k.push_back(in.k), out.push_back(result);
-          });
+    const attention::analysis::ObservedLayers observed(
+        of, [this](int64_t, const attention::Inputs& in, const auto&, const Variable& result) {
+          q.push_back(in.q), k.push_back(in.k), out.push_back(result);
+        });
     const NoGrad no_grad;
     logits = of.forward(batch.tokens, batch.lengths, {}).value().to_vector<double>();
-    for (int64_t i = 0; i < of.config().layers; ++i) of.kernel(i).observe({});
   }
   std::vector<double> logits;
 };

@@ -12,12 +12,6 @@ namespace {
 
 constexpr double mib = 1 << 20;
 
-/// The object in a text; null if it is none.
-Json object_of(const std::string& text) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_object() ? json : Json();
-}
-
 /// The version of another build. Throws ConfigError for a file that is none.
 std::string version_of(const fs::path& program) {
   check<ConfigError>(fs::is_regular_file(program) && access(program.c_str(), X_OK) == 0,
@@ -29,7 +23,7 @@ std::string version_of(const fs::path& program) {
                       .err = "/dev/null",
                       .capture = true,
                       .most_seconds = 60});
-  const Json answer = object_of(child.output());
+  const Json answer = train::try_parse_json(child.output());
   child.wait();
   check<ConfigError>(answer.is_object() && answer.value("micro_kernels", Json()).is_object() &&
                          answer.value("version", Json()).is_string(),
@@ -53,7 +47,7 @@ std::optional<Measured> measure(const fs::path& program, const BenchRun& run) {
     print_stderr("longhand: {}: not measured (exit code {})\n", what, code);
     return std::nullopt;
   }
-  const Json answer = object_of(*text);
+  const Json answer = train::try_parse_json(*text);
   const Json cells = answer.is_object() ? answer.value("cells", Json()) : Json();
   const Json cell =
       cells.is_array() && cells.size() == 1 && cells[0].is_object() ? cells[0] : Json();

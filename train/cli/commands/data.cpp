@@ -93,13 +93,6 @@ Made make(const DataArguments& arguments, const data::Splits& used = {}) {
   return made;
 }
 
-/// One row of a tensor of i32, its first `count` numbers.
-std::vector<int32_t> row(const Tensor& tensor, int64_t index, int64_t count) {
-  const Tensor one = tensor.select(0, index);
-  return one.rank() == 0 ? one.reshape({1}).to_vector<int32_t>()
-                         : one.slice(0, 0, count).to_vector<int32_t>();
-}
-
 /// Bytes as text, with unprintable ones escaped as \x0a.
 std::string text_of_bytes(const std::vector<int32_t>& tokens) {
   std::string out;
@@ -160,15 +153,15 @@ int show(const DataArguments& arguments) {
   Json examples;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const data::Batch batch = dataset.collate({{i}});
-    const int64_t length = batch.lengths ? batch.lengths.data<int32_t>()[0] : batch.tokens.size(1);
-    const auto tokens = row(batch.tokens, 0, length);
+    const data::ExampleView seen = data::examples_of(batch)[0];
+    const std::vector<int32_t> tokens(seen.tokens.begin(), seen.tokens.end()),
+        targets(seen.targets.begin(), seen.targets.end());
     if (info.targets != data::TargetKind::classes) {
       const auto values = batch.targets.to(DType::f32).to_vector<float>();
       examples.emplace_back(Json{{"tokens", tokens}, {"targets", values}});
       out.print("\n{}\ntargets: {}\n", numbers_of(tokens), fmt::join(values, " "));
       continue;
     }
-    const auto targets = row(batch.targets, 0, length);
     Json& example = examples.emplace_back(Json{{"tokens", tokens}, {"targets", targets}});
     if (info.bytes || info.name == "listops") example["text"] = text_of_tokens(info, tokens);
     if (!info.labels.empty() && !info.per_token) example["label"] = info.label_of(targets[0]);

@@ -27,14 +27,12 @@ train::Rates network_of(const PlanArguments& a) {
   if (a.rates.empty())
     return train::Rates::assumed(1e-6 * a.latency.value_or(50), 1e9 * a.bandwidth.value_or(1));
   std::vector<train::CollectiveRate> rates;
-  std::string names;
   for (const std::string& file : a.rates) {
     const auto more =
         train::rates_in(train::results_of_json(data::read_text_file(file), file), file);
     rates.insert(rates.end(), more.begin(), more.end());
-    names += (names.empty() ? "" : ", ") + file;
   }
-  return {std::move(rates), names};
+  return {std::move(rates), comma_list(a.rates)};
 }
 
 int plan(const PlanArguments& a) {

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <sstream>
 
 #include "longhand/core/utf8.h"
 #include "longhand/train/cli/help/page.h"
@@ -51,8 +50,7 @@ std::string header(const std::string& name, const std::string& section,
 std::string paragraphs(const std::string& text) {
   std::string out;
   bool literal = false;
-  std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  for (const std::string& line : split_at(text, '\n')) {
     const bool indented = line.starts_with(' ');
     if (indented && !literal) out += ".PP\n.RS 2\n.nf\n";
     if (!indented && literal) out += ".fi\n.RE\n.PP\n";

@@ -10,13 +10,6 @@
 namespace longhand::cli {
 namespace {
 
-std::string listed(const std::vector<std::string>& words) {
-  std::string out;
-  for (size_t i = 0; i < words.size(); ++i)
-    out += (i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + words[i];
-  return out;
-}
-
 std::vector<std::string> words_of(const std::vector<CommandPage>& commands) {
   std::vector<std::string> out;
   for (const CommandPage& each : commands) out.push_back(each.word());
@@ -42,9 +35,9 @@ std::string unknown_command(const CommandPage& program, const CommandPage& at,
   if (at.flag("--" + word))
     hint = concat_message("; did you mean --", word, "?");
   else if (!elsewhere.empty())
-    hint = "; did you mean " + listed(elsewhere) + "?";
+    hint = "; did you mean " + or_list(elsewhere) + "?";
   else if (hint.empty())
-    hint = "; expected " + listed(known);
+    hint = "; expected " + or_list(known);
   // The program's own name begins every message.
   return concat_message(&at == &program ? "" : at.name + ": ", "unknown command \"", word, "\"",
                         hint);
@@ -83,7 +76,7 @@ std::string unknown_flag(const CommandPage& program, const CommandPage& at, cons
                                                             : "VALUE";
       out.push_back("--set " + shell_word(option + "=" + value));
     }
-    return listed(out);
+    return or_list(out);
   };
   const auto message = [&](const std::string& hint) {
     return concat_message(name, ": unknown flag of ", at.name, hint);
@@ -104,7 +97,7 @@ std::string unknown_flag(const CommandPage& program, const CommandPage& at, cons
   find_commands(
       program, [&](const CommandPage& each) { return each.flag(flag) != nullptr; }, elsewhere);
   if (near_flag.empty() && !elsewhere.empty())
-    return message(concat_message("; it is one of ", listed(elsewhere)));
+    return message(concat_message("; it is one of ", or_list(elsewhere)));
   if (!near_flag.empty()) return message("; did you mean " + near_flag + "?");
   std::vector<std::string> flags_of_options;
   for (const std::string& option : options) flags_of_options.push_back(as_flag(option));
@@ -137,7 +130,7 @@ std::string wrong_word(const CommandPage& program, const std::vector<std::string
   }
   if (at == &program || at->commands.empty()) return "";
   return concat_message(at->name.substr(program.name.size() + 1),
-                        ": expected a command: ", listed(words_of(at->commands)));
+                        ": expected a command: ", or_list(words_of(at->commands)));
 }
 
 }  // namespace longhand::cli

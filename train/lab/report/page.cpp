@@ -427,8 +427,4 @@ bool may_replace(const std::filesystem::path& file, ReportFormat format) {
 
 std::string html_report(const ReportInputs& inputs) { return Page(inputs).html(); }
 
-std::string html_report(const std::vector<std::filesystem::path>& paths) {
-  return html_report(read_inputs(paths));
-}
-
 }  // namespace longhand::train

@@ -3,7 +3,6 @@
 
 #include <filesystem>
 #include <string>
-#include <vector>
 
 #include "longhand/train/lab/report/reader.h"
 
@@ -14,9 +13,6 @@ namespace longhand::train {
 /// the tables. With thousands of records, curves and tables are thinned, so that the page stays below 2 MB for up
 /// to some thousand runs.
 std::string html_report(const ReportInputs& inputs);
-
-/// The same for paths: see read_inputs().
-std::string html_report(const std::vector<std::filesystem::path>& paths);
 
 enum class ReportFormat { html, csv, json, figure };
 
