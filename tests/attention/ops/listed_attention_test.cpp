@@ -86,6 +86,51 @@ TEST_CASE("listed_attention: added scores and factors of probabilities, with gra
   CHECK(near(dadded, expected, 1e-13));
 }
 
+TEST_CASE("listed_attention_with_sums: logarithms of normalisers, with gradients") {
+  const int64_t N = 7, M = 40;
+  const auto listed = [&](int64_t b, int64_t h, int64_t i, std::vector<int32_t>& keys) {
+    some_keys(b, h, i, keys, M);
+  };
+  Tensor keep = Tensor::zeros({1, 2, N, M}, DType::u8);
+  for (int64_t row = 0; row < 2 * N; ++row) {
+    std::vector<int32_t> keys;
+    listed(0, row / N, row % N, keys);
+    for (const int32_t j : keys) keep.data<uint8_t>()[row * M + j] = 1;
+  }
+  Tensor counted = Tensor::full({2, 2, N}, 1, DType::u8);
+  for (int64_t row = 0; row < 4; ++row) counted.data<uint8_t>()[row * N + 2] = 0;  // no keys
+  const Tensor dsums = normal({2, 2, N}, 5);
+  const auto run = [&](auto f) {
+    Variables x;
+    for (const Tensor& t :
+         {normal({2, N, 2, 5}, 1), normal({2, M, 2, 5}, 2), normal({2, M, 2, 5}, 3)})
+      x.emplace_back(t, true);
+    const auto [out, sums] = f(x);
+    const Variable finite = where(counted, sums, 0);
+    backward(sum(out * Variable(normal(out.shape(), 4))) + sum(finite * Variable(dsums)));
+    return std::pair{Outcome{out.value(), x[0].grad(), x[1].grad(), x[2].grad(), {}}, sums.value()};
+  };
+  const auto [a, sums] = run([&](const Variables& x) {
+    const auto r = attention::listed_attention_with_sums(x[0], x[1], x[2], {.scale = 0.7}, listed);
+    return std::pair{r.out, r.log_sums};
+  });
+  const auto [b, expected] = run([&](const Variables& x) {
+    const Variable s = matmul(transpose(x[0], 1, 2), permute(x[1], {0, 2, 3, 1}), 0.7);
+    const Variable e = exp(where(keep, s, -700));  // not 0, whose logarithm has no gradient
+    const Variable total = sum(e, {3}, true);
+    const Variable P = where(keep, e / total, 0);
+    return std::pair{transpose(matmul(P, transpose(x[2], 1, 2)), 1, 2), squeeze(log(total), 3)};
+  });
+  check_near(a, b, 1e-12);
+  const auto values = sums.to_vector<double>(), of_naive = expected.to_vector<double>();
+  for (size_t row = 0; row < values.size(); ++row) {
+    if (row % N == 2)
+      CHECK(values[row] == -INFINITY);
+    else
+      CHECK(std::abs(values[row] - of_naive[row]) <= 1e-12);
+  }
+}
+
 TEST_CASE("listed_attention: scores of any magnitude and long lists, in f32") {
   const int64_t M = 20000;
   const auto all = [=](int64_t, int64_t, int64_t, std::vector<int32_t>& keys) {
