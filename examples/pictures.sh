@@ -45,9 +45,13 @@ picture recall/state.svg accuracy-against-elements-of-the-state "$folder/recall.
 picture recall/cache.svg accuracy-against-bytes-of-the-cache "$folder/recall.json"
 picture ablation/spectrum.svg singular-values-that-hold-90-of-against-length "$examples/ablation/results/spectrum.json"
 picture ablation/entropy.svg entropy-rank-against-length "$examples/ablation/results/spectrum.json"
+tracking=$examples/atlas/results/tracking/results.json
+picture atlas/tracking.svg test-accuracy-by-task-and-variant "$tracking"
 for task in parity group; do
-  picture "atlas/$task.svg" "test-accuracy-against-length-$task" "$examples/atlas/results/tracking/results.json"
-  picture "atlas/$task-window.svg" "validation-accuracy-against-optimizer-lr-$task" "$examples/atlas/results/tracking/results.json"
+  chart=$task
+  [ $task = parity ] || chart=group-degree-3-kind-s
+  picture "atlas/$task.svg" "test-accuracy-against-length-$chart" "$tracking"
+  picture "atlas/$task-window.svg" "validation-accuracy-against-optimizer-lr-$chart" "$tracking"
 done
 picture atlas/language.svg test-loss-by-variant "$examples/atlas/results/language/results.json"
 picture atlas/language-window.svg validation-loss-against-optimizer-lr "$examples/atlas/results/language/results.json"
