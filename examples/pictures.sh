@@ -53,5 +53,6 @@ for task in parity group; do
   picture "atlas/$task.svg" "test-accuracy-against-length-$chart" "$tracking"
   picture "atlas/$task-window.svg" "validation-accuracy-against-optimizer-lr-$chart" "$tracking"
 done
+picture atlas/compression-window.svg validation-accuracy-against-optimizer-lr "$examples/atlas/results/mad/compression/results.json"
 picture atlas/language.svg test-loss-by-variant "$examples/atlas/results/language/results.json"
 picture atlas/language-window.svg validation-loss-against-optimizer-lr "$examples/atlas/results/language/results.json"
