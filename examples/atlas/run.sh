@@ -5,7 +5,7 @@
 #   examples/atlas/run.sh runs/atlas -- --dry-run            # what is left, and how long it takes
 #   examples/atlas/run.sh runs/atlas mad recall -- --jobs 2
 #
-# LONGHAND is the program [longhand].
+# LONGHAND is the program [longhand]. Needs xz; language needs the text of examples/fetch/tinyshakespeare.sh.
 set -euo pipefail
 atlas=$(dirname "$(readlink -f "$0")")
 directory=${1:?expected a directory, such as runs/atlas}
@@ -19,6 +19,8 @@ while [ $# -gt 0 ] && [ "$1" != -- ]; do
 done
 [ $# -eq 0 ] || shift
 [ ${#sweeps[@]} -gt 0 ] || sweeps=(tracking mad memorization recall language)
+
+command -v xz >/dev/null || { echo "xz: not found; install the package xz-utils" >&2; exit 1; }
 
 for sweep in "${sweeps[@]}"; do
   echo "== $sweep"
