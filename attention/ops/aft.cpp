@@ -360,13 +360,16 @@ void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64
       }
     });
     if (z.window) add_windows(k, v, w, z, n, channels, *tile, sums.data());
-    for (int64_t r = 0; r < tile->rows; ++r)
-      for (int64_t c = 0; c < channels; ++c) {
+    simd([&, rows = tile->rows] {
+      for (int64_t r = 0; r < rows; ++r) {
         const Sums& sum = sums[static_cast<size_t>(r)];
-        const int64_t at = (first + r) * step + c;
-        y[at] = static_cast<T>(sum.value[c] / sum.total[c]);
-        L[at] = static_cast<T>(sum.most[c] + std::log(sum.total[c]));
+        const int64_t at = (first + r) * step;
+        for (int64_t c = 0; c < channels; ++c) {
+          y[at + c] = static_cast<T>(sum.value[c] / sum.total[c]);
+          L[at + c] = static_cast<T>(sum.most[c] + math::log(sum.total[c]));
+        }
       }
+    });
   }
 }
 

@@ -64,6 +64,7 @@ void add_scaled(T factor, const T* x, int64_t D, T* to) {
   const int64_t whole = D / lanes * lanes;
   for (int64_t d = 0; d < whole; d += lanes)
 #pragma GCC ivdep
+#pragma GCC unroll 1
     for (int64_t l = d; l < d + lanes; ++l) to[l] += factor * x[l];
   for (int64_t d = whole; d < D; ++d) to[d] += factor * x[d];
 }
@@ -81,6 +82,7 @@ void add_rows(const T* factors, const KeyRows<const T>& rows, const int32_t* key
     const T f[together] = {factors[n], factors[n + 1], factors[n + 2], factors[n + 3]};
     for (int64_t first = 0; first < D; first += lanes)
 #pragma GCC ivdep
+#pragma GCC unroll 1
       for (int64_t l = first; l < first + lanes; ++l)
         to[l] = to[l] + f[0] * a[l] + f[1] * b[l] + f[2] * c[l] + f[3] * d[l];
   }
@@ -298,8 +300,9 @@ Tensor log_sums_of(const Tensor& sums) {
   Tensor out = Tensor::empty({sums.size(0), sums.size(1), sums.size(2)}, sums.dtype());
   dispatch_float(sums.dtype(), [&]<class T>() {
     parallel_for(out.numel(), 1 << 12, [&](int64_t begin, int64_t end) {
-      const T* const x = sums.data<T>();
-      for (int64_t i = begin; i < end; ++i) out.data<T>()[i] = x[2 * i] - std::log(x[2 * i + 1]);
+      simd([=, x = sums.data<T>(), to = out.data<T>()] {
+        for (int64_t i = begin; i < end; ++i) to[i] = x[2 * i] - math::log(x[2 * i + 1]);
+      });
     });
   });
   return out;

@@ -8,13 +8,14 @@
 #include "longhand/attention/ops/near_and_far.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
+#include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
@@ -42,9 +43,9 @@ struct PartWeights {
   void write(T* to) const {
     T top = never<T>, sum = 0;
     for (int64_t p = 0; p < count; ++p)
-      if (normalisers[p] != 0) top = std::max(top, logs[p] + std::log(normalisers[p]));
+      if (normalisers[p] != 0) top = std::max(top, logs[p] + math::log(normalisers[p]));
     for (int64_t p = 0; p < count; ++p) {
-      to[p] = normalisers[p] != 0 ? std::exp(logs[p] - top) : T{0};
+      to[p] = normalisers[p] != 0 ? math::exp(logs[p] - top) : T{0};
       sum += to[p] * normalisers[p];
     }
     // Those of parts left out are 0 also where others are NaN: their sums may not exist.
@@ -53,13 +54,15 @@ struct PartWeights {
   }
 };
 
-// Calls visit(b, h, i) for all queries of x (B, N, H, D), in parallel.
+// Calls visit(b, h, i) for all queries of x (B, N, H, D), in parallel and within simd().
 template <class F>
 void for_queries(const Shape& x, F visit) {
   const int64_t N = x[1], H = x[2];
   parallel_for(x[0] * N, std::max<int64_t>(1, 4096 / (H * x[3])), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row)
-      for (int64_t h = 0; h < H; ++h) visit(row / N, h, row % N);
+    simd([&] {
+      for (int64_t row = begin; row < end; ++row)
+        for (int64_t h = 0; h < H; ++h) visit(row / N, h, row % N);
+    });
   });
 }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <numbers>
 #include <vector>
 
 #include "longhand/core/simd.h"
@@ -22,6 +23,14 @@ struct Exp {
   }
   static long double exact(long double x) { return std::exp(x); }
   static constexpr double low = -87.33, high = 88.72, low64 = -708.39, high64 = 709.78;
+};
+struct Log {
+  template <class T>
+  T operator()(T x) const {
+    return math::log(x);
+  }
+  static long double exact(long double x) { return std::log(x); }
+  static constexpr double low = 1e-45, high = 3.4e38, low64 = 4.95e-324, high64 = 1.7e308;
 };
 struct Tanh {
   template <class T>
@@ -182,6 +191,33 @@ TEST_CASE("exp, tanh and erf are as accurate as documented") {
   CHECK(worst_error<double>(Erf()) <= 2);
 }
 
+TEST_CASE("log is as accurate as documented, and has the limits of its range") {
+  CHECK(worst_error<float>(Log()) <= 0.9);
+  CHECK(worst_error<double>(Log()) <= 0.9);
+  // All numbers of f32 around 1, where the logarithm has the most digits to lose.
+  double worst = 0;
+  for (float x = 0.69f; x < 1.45f; x = std::nextafter(x, inf))
+    if (x != 1)
+      worst = std::max(worst, error_in_ulp(math::log(x), std::log(static_cast<long double>(x))));
+  CHECK(worst <= 0.9);
+  const auto check_ends = []<class T>() {
+    constexpr T most = std::numeric_limits<T>::infinity(),
+                least = std::numeric_limits<T>::denorm_min(),
+                nan = std::numeric_limits<T>::quiet_NaN();
+    const std::vector<T> y =
+        applied(Log(), std::vector<T>{1, 0, T{-0.0}, most, -1, -most, nan, least, 2, -least});
+    CHECK(y[0] == 0);
+    CHECK(y[1] == -most);
+    CHECK(y[2] == -most);
+    CHECK(y[3] == most);
+    for (const size_t i : {4, 5, 6, 9}) CHECK(std::isnan(y[i]));
+    CHECK(y[7] == std::log(least));
+    CHECK(y[8] == std::numbers::ln2_v<T>);
+  };
+  check_ends.operator()<float>();
+  check_ends.operator()<double>();
+}
+
 TEST_CASE("cos and sin are as accurate as documented") {
   CHECK(worst_absolute_error<float>(Cos()) <= 1.2e-7);
   CHECK(worst_absolute_error<double>(Cos()) <= 3e-16);
@@ -206,6 +242,7 @@ TEST_CASE("the normal distribution keeps its digits in the tails") {
 
 TEST_CASE("all instruction sets give the same bits") {
   check_all_sets_agree(Exp());
+  check_all_sets_agree(Log());
   check_all_sets_agree(Tanh());
   check_all_sets_agree(Erf());
   check_all_sets_agree(Cos());
