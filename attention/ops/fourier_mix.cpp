@@ -74,9 +74,11 @@ void stages(T* re, T* im, int64_t count, int64_t half, int64_t n, const Table& t
       T *const r = re + first * lanes, *const i = im + first * lanes;
       if (!two)
 #pragma GCC ivdep
+#pragma GCC unroll 1
         for (int64_t l = 0; l < lanes; ++l) butterfly(w, r[l], i[l], r[step + l], i[step + l]);
       else
 #pragma GCC ivdep
+#pragma GCC unroll 1
         for (int64_t l = 0; l < lanes; ++l) {
           T ar = r[l], br = r[step + l], cr = r[2 * step + l], dr = r[3 * step + l];
           T ai = i[l], bi = i[step + l], ci = i[2 * step + l], di = i[3 * step + l];
@@ -169,6 +171,7 @@ class Plan {
  private:
   static void multiply(T* re, T* im, T c, T s) {
 #pragma GCC ivdep
+#pragma GCC unroll 1
     for (int64_t l = 0; l < lanes; ++l) {
       const T r = re[l] * c - im[l] * s;
       im[l] = re[l] * s + im[l] * c;

@@ -17,32 +17,50 @@ inline constexpr int lanes = 16;
 namespace detail {
 
 template <class T>
-T join_lanes(const T (&sum)[lanes]) {
-  static_assert(lanes == 16);
-  T eight[8], four[4], two[2];
-  for (int l = 0; l < 8; ++l) eight[l] = sum[l] + sum[l + 8];
-  for (int l = 0; l < 4; ++l) four[l] = eight[l] + eight[l + 4];
-  for (int l = 0; l < 2; ++l) two[l] = four[l] + four[l + 2];
-  return two[0] + two[1];
-}
+struct EightOf {
+  using type [[gnu::vector_size(8 * sizeof(T))]] = T;
+};
 
 }  // namespace detail
+
+/// Eight numbers that stay in registers from one step to the next, where an array would be in memory.
+template <class T>
+using Eight = typename detail::EightOf<T>::type;
+
+/// f(i), …, f(i + 7)
+template <class T, class F>
+[[gnu::always_inline]] inline Eight<T> eight_of(int64_t i, F f) {
+  return Eight<T>{f(i), f(i + 1), f(i + 2), f(i + 3), f(i + 4), f(i + 5), f(i + 6), f(i + 7)};
+}
 
 /// Rows that are reduced together: the steps of the reduction of one row depend on each other, those
 /// of several rows do not.
 inline constexpr int64_t rows_together = 8;
 
-/// Returns in y_r the lanes x_r of each row joined pairwise by halves, in the order of lane_sum().
+namespace detail {
+
+// The elements `first` of [a, b], joined with those that are `step` further.
+template <int step, int... first, class V, class Join>
+[[gnu::always_inline]] inline V join_elements(V a, V b, Join join) {
+  return join(__builtin_shufflevector(a, b, first...),
+              __builtin_shufflevector(a, b, (first + step)...));
+}
+
+}  // namespace detail
+
+/// Returns in y_r the eight numbers x_r of each row joined pairwise by halves, in the order of lane_sum().
 template <class T, class Join>
-void join_lanes_of_rows(const T (&x)[rows_together * lanes], Join join, T (&y)[rows_together]) {
-  T eight[rows_together * 8], four[rows_together * 4], two[rows_together * 2];
-  for (int64_t r = 0; r < rows_together; ++r)
-    for (int64_t i = 0; i < 8; ++i) eight[r * 8 + i] = join(x[r * 16 + i], x[r * 16 + 8 + i]);
-  for (int64_t r = 0; r < rows_together; ++r)
-    for (int64_t i = 0; i < 4; ++i) four[r * 4 + i] = join(eight[r * 8 + i], eight[r * 8 + 4 + i]);
-  for (int64_t r = 0; r < rows_together; ++r)
-    for (int64_t i = 0; i < 2; ++i) two[r * 2 + i] = join(four[r * 4 + i], four[r * 4 + 2 + i]);
-  for (int64_t r = 0; r < rows_together; ++r) y[r] = join(two[r * 2], two[r * 2 + 1]);
+[[gnu::always_inline]] inline void join_rows(const Eight<T> (&x)[rows_together], Join join,
+                                             T (&y)[rows_together]) {
+  using detail::join_elements;
+  static_assert(rows_together == 8);
+  Eight<T> four[4], two[2];
+  for (int r = 0; r < 4; ++r)
+    four[r] = join_elements<4, 0, 1, 2, 3, 8, 9, 10, 11>(x[2 * r], x[2 * r + 1], join);
+  for (int r = 0; r < 2; ++r)
+    two[r] = join_elements<2, 0, 1, 8, 9, 4, 5, 12, 13>(four[2 * r], four[2 * r + 1], join);
+  const Eight<T> one = join_elements<1, 0, 2, 8, 10, 4, 6, 12, 14>(two[0], two[1], join);
+  for (int r = 0; r < 8; ++r) y[r] = one[r / 2 + r % 2 * 4];  // of rows 0, 2, 4, 6, 1, 3, 5, 7
 }
 
 /// Returns the sum of f(i), of type T, over 0 … n-1. Blocks of 1024 are added in double, so that
@@ -53,11 +71,17 @@ T lane_sum(int64_t n, F f) {
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t end = std::min(n, begin + block), whole = end - (end - begin) % lanes;
-    T sum[lanes] = {};
-    for (int64_t i = begin; i < whole; i += lanes)
-      for (int l = 0; l < lanes; ++l) sum[l] += f(i + l);
-    for (int64_t i = whole; i < end; ++i) sum[i - whole] += f(i);
-    total += static_cast<double>(detail::join_lanes(sum));
+    Eight<T> low{}, high{};
+    for (int64_t i = begin; i < whole; i += lanes) {
+      low += eight_of<T>(i, f);
+      high += eight_of<T>(i + 8, f);
+    }
+    for (int64_t i = whole; i < end; ++i) (i - whole < 8 ? low : high)[(i - whole) % 8] += f(i);
+    const Eight<T> eight = low + high;
+    T four[4], two[2];
+    for (int l = 0; l < 4; ++l) four[l] = eight[l] + eight[l + 4];
+    for (int l = 0; l < 2; ++l) two[l] = four[l] + four[l + 2];
+    total += static_cast<double>(two[0] + two[1]);
   }
   return static_cast<T>(total);
 }
@@ -70,16 +94,17 @@ void lane_sums(int64_t count, int64_t n, F f, T (&y)[rows_together]) {
     for (int64_t r = 0; r < count; ++r) y[r] = lane_sum<T>(n, [&](int64_t i) { return f(r, i); });
     return;
   }
-  T sum[rows_together * lanes];
-  if (count < rows_together) std::fill(sum + count * lanes, sum + rows_together * lanes, T{0});
+  Eight<T> sums[rows_together] = {};
   for (int64_t r = 0; r < count; ++r) {
-    T row[lanes] = {};
-    for (int64_t i = 0; i < n; i += lanes)
-      for (int64_t l = 0; l < lanes; ++l) row[l] += f(r, i + l);
-    std::copy_n(row, lanes, sum + r * lanes);
+    Eight<T> low{}, high{};
+    for (int64_t i = 0; i < n; i += lanes) {
+      low += eight_of<T>(i, [&](int64_t j) { return f(r, j); });
+      high += eight_of<T>(i + 8, [&](int64_t j) { return f(r, j); });
+    }
+    sums[r] = low + high;
   }
-  join_lanes_of_rows(
-      sum, [](T a, T b) { return a + b; }, y);
+  join_rows<T>(
+      sums, [](auto a, auto b) { return a + b; }, y);
 }
 
 template <class T>

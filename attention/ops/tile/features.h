@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 
 #include "longhand/attention/ops/tile/feature_rule.h"
 #include "longhand/attention/ops/tile/lanes.h"
@@ -15,41 +16,46 @@ namespace longhand::attention::tile {
 inline constexpr int64_t block = 64;
 
 /// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... over the lanes of each of n rows,
-/// where ∘ is `join`; for use inside simd(). Each row is joined in the same fixed order.
+/// where ∘ is `join` of vectors; for use inside simd(). Each row is joined in the same fixed order.
 template <class T, class Value, class Joined, class Take>
 void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Joined join, Take take) {
   constexpr int64_t rows = kernels::rows_together;
+  static_assert(lane_multiple == 16);
   for (int64_t l = 0; l < n; l += rows) {
     const int64_t real = std::min(rows, n - l);
-    T joined[rows * 16], sums[rows];
-    static_assert(lane_multiple == 16);
-    std::fill(joined, joined + rows * 16, start);
-    for (int64_t r = 0; r < real; ++r)
-      for (int64_t first = 0; first < lanes; first += 16)
-        for (int64_t i = 0; i < 16; ++i)
-          joined[r * 16 + i] = join(joined[r * 16 + i], value(l + r, first + i));
-    kernels::join_lanes_of_rows(joined, join, sums);
-    for (int64_t r = 0; r < real; ++r) take(l + r, sums[r]);
+    kernels::Eight<T> joined[rows] = {};
+    for (int64_t r = 0; r < real; ++r) {
+      const auto of_row = [&](int64_t i) { return value(l + r, i); };
+      kernels::Eight<T> low = kernels::Eight<T>{} + start, high = low;
+      for (int64_t i = 0; i < lanes; i += lane_multiple) {
+        low = join(low, kernels::eight_of<T>(i, of_row));
+        high = join(high, kernels::eight_of<T>(i + 8, of_row));
+      }
+      joined[r] = join(low, high);
+    }
+    T of_rows[rows];
+    kernels::join_rows<T>(joined, join, of_rows);
+    for (int64_t r = 0; r < real; ++r) take(l + r, of_rows[r]);
   }
 }
 
 /// top_i = max(top_i, max_l value(l, i)) over n rows l for `width` lanes i from `first` on; for use inside
-/// simd(). Four vectors of maxima, of different lanes or rows, since each waits for the one before it.
+/// simd(). Eight vectors of maxima, of different lanes or rows, since each waits for the one before it.
 template <int64_t width, class T, class Value>
 void raise_stretch(int64_t n, int64_t first, T* top, Value value) {
-  constexpr int64_t chains = 4 * lane_multiple / width;
-  const auto larger = [](T a, T b) { return a < b ? b : a; };
-  T most[chains * width];
-  for (int64_t r = 0; r < chains; ++r) std::copy_n(top + first, width, most + r * width);
+  constexpr int64_t vectors = width / 8, chains = 8 / vectors;
+  kernels::Eight<T> most[8];
+  const auto at = [=](int64_t c) { return first + c % vectors * 8; };
+  const auto raise = [](kernels::Eight<T>& to, kernels::Eight<T> x) { to = to < x ? x : to; };
+  for (int64_t c = 0; c < 8; ++c)
+    most[c] = kernels::eight_of<T>(at(c), [=](int64_t i) { return top[i]; });
   for (int64_t l = 0; l < n; l += chains)
-    for (int64_t r = 0; r < chains; ++r) {
-      const int64_t row = std::min(l + r, n - 1);
-      for (int64_t i = 0; i < width; ++i)
-        most[r * width + i] = larger(most[r * width + i], value(row, first + i));
+    for (int64_t c = 0; c < 8; ++c) {
+      const int64_t row = std::min(l + c / vectors, n - 1);
+      raise(most[c], kernels::eight_of<T>(at(c), [=](int64_t i) { return value(row, i); }));
     }
-  for (int64_t r = 0; r < chains; ++r)
-    for (int64_t i = 0; i < width; ++i)
-      top[first + i] = larger(top[first + i], most[r * width + i]);
+  for (int64_t c = vectors; c < 8; ++c) raise(most[c % vectors], most[c]);
+  for (int64_t c = 0; c < vectors; ++c) std::memcpy(top + at(c), &most[c], sizeof most[c]);
 }
 
 /// The same for all lanes: as long stretches of rows as possible, which are in cache lines that follow
@@ -71,7 +77,7 @@ void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T*
         const T y = x[l * lanes + i];
         return weight ? y * weight[i] : y;
       },
-      [](T a, T b) { return a + b; }, [=](int64_t l, T sum) { sums[l] += sum; });
+      [](auto a, auto b) { return a + b; }, [=](int64_t l, T sum) { sums[l] += sum; });
 }
 
 /// The features of a block of tokens of one head, (features, lanes): all m of them, or one block of
@@ -144,7 +150,7 @@ class FeatureTile {
     simd([=, n = n_, lanes = lanes_, f = f_, shift = shift_] {
       join_rows_of_lanes(
           n, lanes, -infinity<T>, [=](int64_t l, int64_t i) { return f[l * lanes + i] + shift[i]; },
-          [](T a, T b) { return a < b ? b : a; }, keep);
+          [](auto a, auto b) { return a < b ? b : a; }, keep);
     });
   }
 

@@ -28,6 +28,7 @@ template <class F>
 void for_lanes(int64_t lanes, F f) {
   for (int64_t first = 0; first < lanes; first += lane_multiple)
 #pragma GCC ivdep
+#pragma GCC unroll 1
     for (int64_t i = first; i < first + lane_multiple; ++i) f(i);
 }
 
