@@ -59,7 +59,7 @@ struct ScanRule {
         blocks((N + tokens - 1) / tokens) {
     // The blocks of each head are divided into groups, each a task, if there are few heads to
     // process in parallel, or if sums in f32 would become too long.
-    constexpr int64_t tasks = 32, least = 12, unit = kept_every, tokens_of_sum = 16384;
+    constexpr int64_t tasks = 16, least = 12, unit = kept_every, tokens_of_sum = 16384;
     groups = std::clamp<int64_t>(std::max((tasks + B * H - 1) / (B * H), N / tokens_of_sum), 1,
                                  std::max<int64_t>(1, blocks / least));
     blocks_of_group = ((blocks + groups - 1) / groups + unit - 1) / unit * unit;
