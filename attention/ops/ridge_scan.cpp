@@ -14,6 +14,7 @@
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 
 namespace longhand::attention {
 namespace {
@@ -69,7 +70,9 @@ Tensor conjugate_gradients(const std::function<Tensor(const Tensor& p)>& product
       return parallel_sum<int64_t>(rows, std::max<int64_t>(1, 4096 / D),
                                    [&](int64_t begin, int64_t end) {
                                      int64_t found = 0;
-                                     for (int64_t row = begin; row < end; ++row) found += f(row);
+                                     simd([&] {
+                                       for (int64_t row = begin; row < end; ++row) found += f(row);
+                                     });
                                      return found;
                                    });
     };
