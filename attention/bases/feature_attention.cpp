@@ -142,16 +142,19 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
 }
 
 // Per head: the features and their products with values and with queries, causally a scan; two
-// products for each of them in the backward pass. In memory: D + 1 columns of values.
+// products for each of them in the backward pass. A scan of one block keeps its features. In memory: D + 1
+// columns of values.
 Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double tokens = N + M, m = static_cast<double>(map_->count);
-  const double products = tokens * 2 * m * D, numbers = tokens * m + (M + m) * (D + 1);
-  const auto features = [&](const Work::Counts& token) -> Work::Counts {
-    return {tokens * token.flops, tokens * token.exponentials};
+  const double products = tokens * 2 * m * D, numbers = tokens * m + (M + m) * (D + 1),
+               again = map_->computed_again && !(config().causal && N <= max_scan_block) ? 1 : 0;
+  const auto features = [&](const Work::Counts& token, double times) -> Work::Counts {
+    return {times * tokens * token.flops, times * tokens * token.exponentials};
   };
-  const Work sums = config().causal ? scan_work(N, m, D, bytes) : Work{{products}, {2 * products}};
-  return H * (sums + Work{features(map_->forward), features(map_->backward), numbers * bytes});
+  Work all = config().causal ? scan_work(N, m, D, bytes) : Work{{products}, {2 * products}};
+  all = all + Work{features(map_->forward, 1), features(map_->backward, 1), numbers * bytes};
+  return H * (all + Work{{}, features(map_->forward, again)});
 }
 
 // With a causal mask the weights are not a product of features, so the rank is not bounded by m.

@@ -58,6 +58,7 @@ class FeatureMap {
 
   int64_t count = 0;               // m
   Work::Counts forward, backward;  // to compute the features of a token, and for gradients
+  bool computed_again = false;     // for gradients, where N x m numbers are not kept
   Guard guard{};
   bool may_underflow = true;  // whether normalisers may be 0 or negative, or underflow
 };

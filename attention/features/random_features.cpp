@@ -115,8 +115,8 @@ RandomFeatureMap::RandomFeatureMap(const MapScope& scope, const RandomFeatureOpt
                all = static_cast<double>(exponentials * options.features);
   count = columns * options.features;
   forward = {flops, all};
-  backward = {(options.learned() ? 3 : 2) * flops,
-              all};  // computed again: N x m numbers are not kept
+  backward = {(options.learned() ? 2 : 1) * flops};
+  computed_again = true;
   const Generator first_draw = scope.random.fork("features").fork(uint64_t{0});
   if (options.learned()) {
     const Tensor first = draw(first_draw);
