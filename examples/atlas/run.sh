@@ -13,12 +13,12 @@ shift
 sweeps=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   [ -f "$atlas/$1.toml" ] && [ -d "$atlas/results/$1" ] ||
-    { echo "$1: expected tracking, mad, memorization, recall or language" >&2; exit 2; }
+    { echo "$1: expected tracking, mad, memorization, recall, listops or language" >&2; exit 2; }
   sweeps+=("$1")
   shift
 done
 [ $# -eq 0 ] || shift
-[ ${#sweeps[@]} -gt 0 ] || sweeps=(tracking mad memorization recall language)
+[ ${#sweeps[@]} -gt 0 ] || sweeps=(tracking mad memorization recall listops language)
 
 command -v xz >/dev/null || { echo "xz: not found; install the package xz-utils" >&2; exit 1; }
 
