@@ -55,6 +55,22 @@ TEMPLATE_TEST_CASE("rows: sums have one order for any vector width", "", float, 
   }
 }
 
+TEMPLATE_TEST_CASE("rows: sums of several rows are those of each", "", float, double) {
+  constexpr int64_t most = kernels::rows_together;
+  for (const int64_t n : {0, 16, 17, 48, 1024, 1040})
+    for (int64_t count = 1; count <= most; ++count) {
+      INFO(count << " rows of " << n);
+      std::vector<std::vector<TestType>> rows;
+      for (int64_t r = 0; r < count; ++r) rows.push_back(numbers<TestType>(n, 3 + r));
+      TestType sums[most];
+      simd([&] {
+        kernels::lane_sums<TestType>(
+            count, n, [&rows](int64_t r, int64_t i) { return rows[r][i]; }, sums);
+      });
+      for (int64_t r = 0; r < count; ++r) CHECK(sums[r] == sum_in_lanes(rows[r]));
+    }
+}
+
 TEST_CASE("rows: a sum of a million f32 keeps its digits") {
   const std::vector<float> x(1'000'000, 0.1f);
   CHECK(kernels::row_sum(x.data(), 1'000'000) == Approx(0.1f * 1e6).epsilon(1e-6));
