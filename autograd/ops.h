@@ -39,7 +39,8 @@ inline Variable operator-(const Variable& a) { return affine(a, -1); }
 
 // ---- element by element ------------------------------------------------------------------------
 Variable exp(const Variable& x);
-Variable log(const Variable& x);
+/// log(x + shift)
+Variable log(const Variable& x, double shift = 0);
 Variable sqrt(const Variable& x);
 Variable square(const Variable& x);
 Variable tanh(const Variable& x);

@@ -73,7 +73,7 @@ class BucketDecoder final : public Decoder {
   // Of a thread, so that tokens allocate nothing.
   struct Scratch {
     std::vector<int32_t> seen;
-    std::vector<double> products, weights, sums;
+    std::vector<double> weights, sums;
   };
 
   // The latest tokens of the buckets of a query, to which it is added.
@@ -81,8 +81,10 @@ class BucketDecoder final : public Decoder {
     std::vector<int32_t>& seen = scratch.seen;
     seen.clear();
     for (int64_t r = 0; r < rounds_; ++r) {
-      std::vector<int32_t>& members = members_[static_cast<size_t>(
-          (row * rounds_ + r) * hash_.buckets() + hash_(q, row % H_, r, scratch.products))];
+      int32_t bucket = 0;
+      hash_(q, D_, 1, row % H_, r, &bucket);
+      std::vector<int32_t>& members =
+          members_[static_cast<size_t>((row * rounds_ + r) * hash_.buckets() + bucket)];
       const auto latest = std::min<int64_t>(window_, static_cast<int64_t>(members.size()));
       seen.insert(seen.end(), members.end() - latest, members.end());
       members.push_back(static_cast<int32_t>(tokens_));
@@ -94,7 +96,7 @@ class BucketDecoder final : public Decoder {
 
   void attend(const T* q, const std::vector<T>& keys, const std::vector<T>& values,
               Scratch& scratch, T* to) const {
-    auto& [seen, products, weights, sums] = scratch;
+    auto& [seen, weights, sums] = scratch;
     weights.clear();
     for (const int32_t j : seen) {
       double score = 0;

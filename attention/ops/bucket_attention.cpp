@@ -27,7 +27,8 @@ namespace {
 using kernels::gemm_tile;
 using namespace tile;
 
-constexpr int64_t query_block = 48, key_block = 96;  // maximum tokens of a tile
+// Maximum tokens of a tile. Queries fill two vectors of AVX-512: more would see keys of other buckets.
+constexpr int64_t query_block = 32, key_block = 96;
 constexpr int64_t smallest_span = 8 * query_block;
 
 // The buckets of one head.

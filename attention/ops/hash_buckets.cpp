@@ -2,49 +2,70 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "longhand/attention/ops/tile/operands.h"
+#include "longhand/core/kernels/rows.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::attention {
 
-Hash::Hash(const Tensor& rotations, int64_t buckets)
-    : buckets_(buckets), columns_(rotations.to(DType::f64).transpose(2, 3).contiguous()) {}
+namespace {
 
-template <class T>
-int64_t Hash::operator()(const T* x, int64_t h, int64_t r, std::vector<double>& products) const {
-  if (buckets_ == 1) return 0;
-  const int64_t half = buckets_ / 2, D = columns_.size(2);
-  products.resize(static_cast<size_t>(half));
-  double* const y = products.data();
-  const double* const R = columns_.data<double>() + (h * rounds() + r) * D * half;
-  simd([=] {
-    constexpr int64_t run = 16;  // products that stay in registers
-    const int64_t whole = half / run * run;
-    for (int64_t first = 0; first < whole; first += run) {
-      double sum[run] = {};
-      for (int64_t d = 0; d < D; ++d)
-        for (int64_t l = 0; l < run; ++l)
-          sum[l] += R[d * half + first + l] * static_cast<double>(x[d]);
-      std::copy_n(sum, run, y + first);
-    }
-    std::fill(y + whole, y + half, 0.0);
-    for (int64_t d = 0; d < D; ++d)
-      for (int64_t l = whole; l < half; ++l) y[l] += R[d * half + l] * static_cast<double>(x[d]);
-  });
-  double largest = -1;
-  int64_t bucket = 0;
-  for (int64_t l = 0; l < half; ++l) {
-    if (std::abs(y[l]) <= largest) continue;
-    largest = std::abs(y[l]);
-    bucket = y[l] >= 0 ? l : half + l;
-  }
-  return bucket;
+constexpr int64_t width = 8;  // columns in a vector
+
+Tensor in_columns(const Tensor& rotations) {
+  const int64_t half = rotations.size(2);
+  Tensor out = Tensor::zeros(
+      {rotations.size(0), rotations.size(1), rotations.size(3), (half + width - 1) / width * width},
+      DType::f64);
+  copy_into(out.slice(3, 0, half), rotations.to(DType::f64).transpose(2, 3));
+  return out;
 }
 
-template int64_t Hash::operator()(const float*, int64_t, int64_t, std::vector<double>&) const;
-template int64_t Hash::operator()(const double*, int64_t, int64_t, std::vector<double>&) const;
+}  // namespace
+
+Hash::Hash(const Tensor& rotations, int64_t buckets)
+    : buckets_(buckets), columns_(in_columns(rotations)) {}
+
+template <class T>
+void Hash::operator()(const T* x, int64_t step, int64_t count, int64_t h, int64_t r,
+                      int32_t* to) const {
+  const int64_t half = buckets_ / 2, D = columns_.size(2), columns = columns_.size(3);
+  simd([=, R = columns_.data<double>() + (h * rounds() + r) * D * columns] {
+    constexpr int64_t together = 4;  // rows, whose products stay in registers
+    for (int64_t first = 0; first < count; first += together) {
+      const T* row[together];
+      double largest[together];
+      int64_t best[together] = {};
+      for (int64_t n = 0; n < together; ++n) {
+        row[n] = x + std::min(first + n, count - 1) * step;
+        largest[n] = -1;
+      }
+      for (int64_t l = 0; l < half; l += width) {
+        kernels::Eight<double> y[together] = {};
+        for (int64_t d = 0; d < D; ++d) {
+          const auto of =
+              kernels::eight_of<double>(d * columns + l, [R](int64_t i) { return R[i]; });
+          for (int64_t n = 0; n < together; ++n) y[n] += of * static_cast<double>(row[n][d]);
+        }
+        for (int64_t n = 0; n < together; ++n)
+          for (int64_t c = 0; c < std::min(width, half - l); ++c) {
+            const double product = y[n][c], size = std::abs(product);
+            const bool larger = !(size <= largest[n]);
+            largest[n] = larger ? size : largest[n];
+            best[n] = larger ? (product >= 0 ? l + c : half + l + c) : best[n];
+          }
+      }
+      for (int64_t n = 0; n < std::min(together, count - first); ++n)
+        to[first + n] = static_cast<int32_t>(best[n]);
+    }
+  });
+}
+
+template void Hash::operator()(const float*, int64_t, int64_t, int64_t, int64_t, int32_t*) const;
+template void Hash::operator()(const double*, int64_t, int64_t, int64_t, int64_t, int32_t*) const;
 
 Buckets hash_buckets(const Tensor& q, const Hash& hash, int64_t window, bool causal,
                      const Tensor& lengths) {
@@ -61,16 +82,12 @@ Buckets hash_buckets(const Tensor& q, const Hash& hash, int64_t window, bool cau
   const std::vector<int32_t> real = tile::lengths_or("hash_buckets: lengths", lengths, B, N);
   dispatch_float(x.dtype(), [&]<class T>() {
     parallel_for(B * H * rounds, 1, [&](int64_t first, int64_t end) {
-      std::vector<double> products;
       for (int64_t at = first; at < end; ++at) {
         const int64_t b = at / rounds / H, h = at / rounds % H, n = real[static_cast<size_t>(b)];
         int32_t* const of = out.bucket.data<int32_t>() + at * N;
         int32_t* const begin = out.begin.data<int32_t>() + at * (buckets + 1);
-        for (int64_t i = 0; i < n; ++i) {
-          const T* const row = x.data<T>() + ((b * N + i) * H + h) * D;
-          of[i] = static_cast<int32_t>(hash(row, h, at % rounds, products));
-          ++begin[of[i] + 1];
-        }
+        hash(x.data<T>() + (b * N * H + h) * D, H * D, n, h, at % rounds, of);
+        for (int64_t i = 0; i < n; ++i) ++begin[of[i] + 1];
         for (int64_t c = 0; c < buckets; ++c) begin[c + 1] += begin[c];
         std::vector<int32_t> next(begin, begin + buckets);
         for (int64_t i = 0; i < n; ++i) {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "longhand/attention/ops/bucket_attention.h"
 
@@ -17,13 +16,13 @@ class Hash {
 
   int64_t buckets() const { return buckets_; }
   int64_t rounds() const { return columns_.size(1); }
-  /// h_r(x) of head h, for x (D); T is float or double. `products` is scratch memory.
+  /// h_r(x) of head h, for `count` rows x of D elements, `step` apart; T is float or double.
   template <class T>
-  int64_t operator()(const T* x, int64_t h, int64_t r, std::vector<double>& products) const;
+  void operator()(const T* x, int64_t step, int64_t count, int64_t h, int64_t r, int32_t* to) const;
 
  private:
   int64_t buckets_;
-  Tensor columns_;  // (H, rounds, D, buckets / 2)
+  Tensor columns_;  // (H, rounds, D, buckets / 2 up to a multiple of 8), padded by zeros
 };
 
 /// Sorts the first lengths[b] tokens (undefined: all) of q (B, N, H, D) into the buckets of each head and

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -42,18 +43,32 @@ int64_t number_from(Bits least, const Bits* bits, int64_t n) {
   return static_cast<int64_t>(found);
 }
 // The count-th highest of n >= count numbers, and how many are at least as high; or a lower one, if no
-// more than `enough` are. Its bits are found one after the other, by counting. For use inside simd().
-template <class Bits>
-std::pair<Bits, int64_t> find_highest(const Bits* bits, int64_t n, int64_t count, int64_t enough) {
-  Bits least = std::numeric_limits<Bits>::min();
+// more than `enough` are. By bisection: of the values, which are spread more evenly than their bits, and
+// of the bits once that has taken as many steps as should be enough. For use inside simd().
+template <class T>
+std::pair<BitsOf<T>, int64_t> find_highest(const BitsOf<T>* bits, int64_t n, int64_t count,
+                                           int64_t enough) {
+  using Bits = BitsOf<T>;
+  constexpr int steps_of_values = 16;
+  const auto value = [](Bits x) { return std::bit_cast<T>(in_order(x)); };
+  // At least `count` numbers are >= least, and fewer are >= above.
+  Bits least = bits[0], above = bits[0];
+  for (int64_t j = 0; j < n; ++j) {
+    least = std::min(least, bits[j]);
+    above = std::max(above, bits[j]);
+  }
+  ++above;
   int64_t at_least = n;
-  for (Bits bit = least; bit != 0 && at_least > enough;
-       bit = static_cast<Bits>(static_cast<std::make_unsigned_t<Bits>>(bit) >> 1)) {
-    const Bits higher = least ^ bit;
-    const int64_t found = number_from(higher, bits, n);
-    if (found < count) continue;
-    least = higher;
-    at_least = found;
+  for (int step = 0; at_least > enough && above - 1 > least; ++step) {
+    Bits middle = step < steps_of_values ? ordered((value(least) + value(above)) / 2) : least;
+    if (!(middle > least && middle < above)) middle = std::midpoint(least, above);
+    const int64_t found = number_from(middle, bits, n);
+    if (found < count) {
+      above = middle;
+    } else {
+      least = middle;
+      at_least = found;
+    }
   }
   return {least, at_least};
 }
@@ -108,17 +123,21 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
   }
 }
 
-// Raises the bound to just below a score that at least `count` of these n reach: the count-th highest
-// of the maxima of groups of them, which are many more than `count`, so that few others exceed it.
+// Raises the bound to just below a score that at least `count` of these n reach: the count-th highest of
+// them, or, of a long row, of the maxima of groups, which are many more than `count`, so that few others exceed it.
 template <class T>
 void Highest<T>::raise_bound(const T* scores, int64_t n) {
   constexpr int64_t run = 64;  // groups whose maxima stay in registers
-  const int64_t groups = (6 * count_ + run - 1) / run * run, size = n / groups;
-  if (size < 2) return;
+  if (n < count_) return;
+  const int64_t many = (6 * count_ + run - 1) / run * run, groups = n < 2 * many ? n : many,
+                size = n / groups;
   bits_.resize(static_cast<size_t>(groups));
   Bits least = 0;
   simd([=, this, bits = bits_.data(), &least] {
-    for (int64_t g = 0; g < groups; g += run) {
+    if (size == 1)
+      for (int64_t j = 0; j < n; ++j)
+        bits[j] = ordered(never<T> < scores[j] ? scores[j] : never<T>);
+    for (int64_t g = 0; size > 1 && g < groups; g += run) {
       T top[run];
       std::fill_n(top, run, never<T>);
       for (int64_t i = 0; i < size; ++i) {
@@ -127,7 +146,7 @@ void Highest<T>::raise_bound(const T* scores, int64_t n) {
       }
       for (int64_t l = 0; l < run; ++l) bits[g + l] = ordered(top[l]);
     }
-    least = find_highest(bits, groups, count_, count_ + count_ / 8).first;
+    least = find_highest<T>(bits, groups, count_, count_ + count_ / 8).first;
   });
   if (least > ordered(never<T>))
     bound_ = std::max(bound_, std::nextafter(std::bit_cast<T>(in_order(least)), never<T>));
@@ -141,7 +160,7 @@ void Highest<T>::reduce() {
   bits_.resize(scores_.size());
   simd([this, n, scores = scores_.data(), indices = indices_.data(), bits = bits_.data()] {
     for (int64_t j = 0; j < n; ++j) bits[j] = ordered(scores[j]);
-    const auto [least, at_least] = find_highest(bits, n, count_, count_);
+    const auto [least, at_least] = find_highest<T>(bits, n, count_, count_);
     // Of those equal to the count-th highest as many as there is room for.
     const int64_t room =
         at_least == count_ ? count_ : count_ - number_from<Bits>(least + 1, bits, n);

@@ -14,6 +14,7 @@
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/core/kernels/rows.h"
+#include "longhand/core/kernels/scratch.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
@@ -135,21 +136,29 @@ struct Rows {
   T dlog_sum;
   T *dq, *dadded;
 };
-// The rows of the keys of a head, each k, v, dk and dv of D elements, so that those of a key are together.
+// The rows of the M keys of a head, each k, v, dk and dv of D elements, so that those of a key are together, and dq
+// of N queries.
 template <class T>
 struct AllKeys {
-  std::vector<T> rows;
-  int64_t D;
+  int64_t N, M, D;
+  T *const rows, *const dq;
 
-  AllKeys(const Heads<const T>& k, const Heads<const T>& v, int64_t b, int64_t h, int64_t M,
-          int64_t width)
-      : rows(static_cast<size_t>(4 * M * width)), D(width) {
+  AllKeys(int64_t queries, int64_t keys, int64_t width, Scratch& scratch)
+      : N(queries),
+        M(keys),
+        D(width),
+        rows(scratch.take<T>(4 * M * D)),
+        dq(scratch.take<T>(N * D)) {}
+
+  void start(const Heads<const T>& k, const Heads<const T>& v, int64_t b, int64_t h) {
+    std::fill_n(dq, N * D, T{0});
     for (int64_t j = 0; j < M; ++j) {
       std::copy_n(k.at(b, j, h), D, at(j));
       std::copy_n(v.at(b, j, h), D, at(j) + D);
+      std::fill_n(at(j) + 2 * D, 2 * D, T{0});
     }
   }
-  T* at(int64_t j) { return rows.data() + j * 4 * D; }
+  T* at(int64_t j) { return rows + j * 4 * D; }
 };
 
 // p and ds are memory for a number of each key.
@@ -270,10 +279,11 @@ void backward(const Saved& s, const Tensor& grad, const Tensor& dlog_sums,
   // Queries add to the gradients of shared keys, so a head is one task.
   parallel_for(s.q.size(0) * H, 1, [&](int64_t begin, int64_t end) {
     std::vector<T> p, ds;
+    Workspace<AllKeys<T>> of_head(N, M, D);
+    AllKeys<T>& all = *of_head;
     for (int64_t task = begin; task < end; ++task) {
       const int64_t b = task / H, h = task % H;
-      std::vector<T> dq(N * D);
-      AllKeys<T> all(Heads<const T>(s.k), Heads<const T>(s.v), b, h, M, D);
+      all.start(Heads<const T>(s.k), Heads<const T>(s.v), b, h);
       s.for_queries(
           b, h, 0, N, [&](int64_t j) { prefetch_row(all.at(j), 4 * D); },
           [&](int64_t i, const std::vector<int32_t>& listed) {
@@ -283,11 +293,11 @@ void backward(const Saved& s, const Tensor& grad, const Tensor& dlog_sums,
             add_gradients<T>(
                 {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
                  dlog_sums.defined() ? dlog_sums.data<T>()[(b * H + h) * N + i] : T{0},
-                 dq.data() + i * D, row_of<T>(dadded, b, h, i)},
+                 all.dq + i * D, row_of<T>(dadded, b, h, i)},
                 all, listed, {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)},
                 static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
           });
-      put(gradients[0], b, h, dq.data(), D);
+      put(gradients[0], b, h, all.dq, D);
       put(gradients[1], b, h, all.at(0) + 2 * D, 4 * D);
       put(gradients[2], b, h, all.at(0) + 3 * D, 4 * D);
     }

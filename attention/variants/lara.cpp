@@ -137,8 +137,10 @@ class Lara final : public Variant {
     } else {
       const Variable own = sum(W * centre, {-1}, true) - half_square(centre, 1);
       const Variable t = softmax(of_real(real, matmul(Q, transposed(x_mean), scale)));
-      const Variable alpha = transposed(exp(own - mixture)) + repeated(t - shares(counts, t), 3);
-      weights = weights + log(relu(alpha - least_weight) + least_weight);
+      // log max(α, least), as log(relu(α - least) + least)
+      const Variable above =
+          repeated(t, 3) + (transposed(exp(own - mixture)) - (shares(counts, t) + least_weight));
+      weights = weights + log(relu(above), least_weight);
       of_samples = of_samples - own;
     }
     const int64_t B = real.size(0), rounds = W.size(2) / C;

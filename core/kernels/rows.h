@@ -63,6 +63,21 @@ template <class T, class Join>
   for (int r = 0; r < 8; ++r) y[r] = one[r / 2 + r % 2 * 4];  // of rows 0, 2, 4, 6, 1, 3, 5, 7
 }
 
+/// The lanes of a row joined with `start`: those of f(i) for i mod 16 < 8 in `low`, the others in `high`.
+template <class T>
+struct Lanes {
+  Eight<T> low, high;
+};
+template <class T, class F, class Join>
+[[gnu::always_inline]] inline Lanes<T> join_lanes(int64_t begin, int64_t end, T start, F f,
+                                                  Join join) {
+  Lanes<T> x{Eight<T>{} + start, Eight<T>{} + start};
+  for (int64_t i = begin; i < end; i += lanes)
+    x = {join(x.low, eight_of<T>(i, f)), join(x.high, eight_of<T>(i + 8, f))};
+  return x;
+}
+inline constexpr auto plus = [](auto a, auto b) __attribute__((always_inline)) { return a + b; };
+
 /// Returns the sum of f(i), of type T, over 0 … n-1. Blocks of 1024 are added in double, so that
 /// long f32 rows lose no digits.
 template <class T, class F>
@@ -71,11 +86,7 @@ T lane_sum(int64_t n, F f) {
   double total = 0;
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t end = std::min(n, begin + block), whole = end - (end - begin) % lanes;
-    Eight<T> low{}, high{};
-    for (int64_t i = begin; i < whole; i += lanes) {
-      low += eight_of<T>(i, f);
-      high += eight_of<T>(i + 8, f);
-    }
+    auto [low, high] = join_lanes(begin, whole, T{0}, f, plus);
     for (int64_t i = whole; i < end; ++i) (i - whole < 8 ? low : high)[(i - whole) % 8] += f(i);
     const Eight<T> eight = low + high;
     T four[4], two[2];
@@ -96,15 +107,11 @@ void lane_sums(int64_t count, int64_t n, F f, T (&y)[rows_together]) {
   }
   Eight<T> sums[rows_together] = {};
   for (int64_t r = 0; r < count; ++r) {
-    Eight<T> low{}, high{};
-    for (int64_t i = 0; i < n; i += lanes) {
-      low += eight_of<T>(i, [&](int64_t j) { return f(r, j); });
-      high += eight_of<T>(i + 8, [&](int64_t j) { return f(r, j); });
-    }
+    const auto [low, high] = join_lanes(
+        int64_t{0}, n, T{0}, [&](int64_t i) { return f(r, i); }, plus);
     sums[r] = low + high;
   }
-  join_rows<T>(
-      sums, [](auto a, auto b) { return a + b; }, y);
+  join_rows<T>(sums, plus, y);
 }
 
 template <class T>

@@ -71,7 +71,9 @@ const std::vector<OpLine>& operations() {
 
       // ---- element by element
       pointwise("exp", exp),
-      pointwise("log", log, {.low = 0.2, .high = 3}),
+      pointwise("log", [](const Variable& x) { return log(x); }, {.low = 0.2, .high = 3}),
+      pointwise("log: shift", [](const Variable& x) { return log(x, 1.5); },
+                {.low = -1, .high = 2}),
       pointwise("sqrt", sqrt, {.low = 0.2, .high = 3}),
       pointwise("square", square),
       pointwise("tanh", tanh),

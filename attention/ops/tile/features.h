@@ -20,17 +20,13 @@ inline constexpr int64_t block = 64;
 template <class T, class Value, class Joined, class Take>
 void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Joined join, Take take) {
   constexpr int64_t rows = kernels::rows_together;
-  static_assert(lane_multiple == 16);
+  static_assert(lane_multiple == kernels::lanes);
   for (int64_t l = 0; l < n; l += rows) {
     const int64_t real = std::min(rows, n - l);
     kernels::Eight<T> joined[rows] = {};
     for (int64_t r = 0; r < real; ++r) {
-      const auto of_row = [&](int64_t i) { return value(l + r, i); };
-      kernels::Eight<T> low = kernels::Eight<T>{} + start, high = low;
-      for (int64_t i = 0; i < lanes; i += lane_multiple) {
-        low = join(low, kernels::eight_of<T>(i, of_row));
-        high = join(high, kernels::eight_of<T>(i + 8, of_row));
-      }
+      const auto [low, high] = kernels::join_lanes(
+          int64_t{0}, lanes, start, [&](int64_t i) { return value(l + r, i); }, join);
       joined[r] = join(low, high);
     }
     T of_rows[rows];
@@ -77,7 +73,7 @@ void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T*
         const T y = x[l * lanes + i];
         return weight ? y * weight[i] : y;
       },
-      [](auto a, auto b) { return a + b; }, [=](int64_t l, T sum) { sums[l] += sum; });
+      kernels::plus, [=](int64_t l, T sum) { sums[l] += sum; });
 }
 
 /// The features of a block of tokens of one head, (features, lanes): all m of them, or one block of

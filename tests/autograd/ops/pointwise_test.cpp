@@ -36,7 +36,7 @@ const std::vector<Pointwise> functions{
      usual,
      {{-INFINITY, 0, 0}, {INFINITY, INFINITY}, {-1000, 0}, {1000, INFINITY}}},
     {"log",
-     log,
+     [](const Variable& x) { return log(x); },
      std::log,
      positive,
      {{0, -INFINITY, INFINITY}, {-1, NAN}, {INFINITY, INFINITY, 0}}},
