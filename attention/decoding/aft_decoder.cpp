@@ -1,10 +1,12 @@
 #include "longhand/attention/decoding/aft_decoder.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/ops/scan_step.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
@@ -25,7 +27,7 @@ class AftDecoder final : public Decoder {
         cache_(batch, heads_, dim_, window > config.max_length ? 0 : std::max<int64_t>(1, window)),
         before_(Tensor::zeros({batch * heads_, 3, dim_}, DType::f64)),
         all_(static_cast<size_t>(before_.numel())) {
-    before_.select(1, 0).fill(-1e300);
+    before_.select(1, 0).fill(std::numeric_limits<float>::lowest());
   }
 
   Tensor step(const Token& token) override {
@@ -34,7 +36,7 @@ class AftDecoder final : public Decoder {
     const Tensor biases = near > 0 ? row_(tokens_ - 1, first) : Tensor();
     Tensor y = Tensor::empty(token.q.shape(), token.q.dtype());
     dispatch_float(y.dtype(), [&]<class T>() {
-      parallel_for(before_.size(0), 1, [&](int64_t begin, int64_t end) {
+      parallel_for(before_.size(0), heads_of_task(near * dim_), [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r)
           simd([&, D = dim_, to = all_.data() + r * 3 * dim_, out = y.data<T>() + r * dim_] {
             std::copy_n(before_.data<double>() + r * 3 * D, 3 * D, to);
@@ -72,7 +74,7 @@ class AftDecoder final : public Decoder {
   }
   void move_to_sums(int64_t token) {
     dispatch_float(cache_.values().dtype(), [&]<class T>() {
-      parallel_for(before_.size(0), 1, [&](int64_t begin, int64_t end) {
+      parallel_for(before_.size(0), heads_of_task(dim_), [&](int64_t begin, int64_t end) {
         for (int64_t r = begin; r < end; ++r)
           simd([&] { add<T>(r, token, 1, nullptr, before_.data<double>() + r * 3 * dim_); });
       });
@@ -83,35 +85,42 @@ class AftDecoder final : public Decoder {
   // Σ e^t of each channel, (3, D). Inside simd().
   template <class T>
   void add(int64_t r, int64_t first, int64_t count, const T* biases, double* to) const {
-    constexpr int64_t most = 64;  // channels at a time
+    constexpr int64_t most = 64;    // channels at a time
+    constexpr int64_t summed = 64;  // tokens whose sums are in T
     const int64_t at = r * cache_.capacity() * dim_;
     for (int64_t c = 0; c < dim_; c += most) {
       const int64_t D = std::min(most, dim_ - c);
       double* const tops = to + c;
       double *const value = tops + dim_, *const total = value + dim_;
-      const auto each = [&](auto f) {  // f(t, v) of each token, and the channel
-        for (int64_t j = 0; j < count; ++j) {
-          const int64_t from = at + place(first + j) * dim_ + c;
-          const T *const k = cache_.keys().data<T>() + from, *const v =
-                                                                 cache_.values().data<T>() + from;
-          const T bias = biases ? biases[j] : T{0};
-#pragma GCC ivdep
-          for (int64_t d = 0; d < D; ++d)
-            f(static_cast<double>(k[d] + bias), static_cast<double>(v[d]), d);
-        }
+      const auto rows = [&](const Tensor& x, int64_t j) {
+        return x.data<T>() + at + place(first + j) * dim_ + c;
       };
-      double before[most];
-      std::copy_n(tops, D, before);
-      each([&](double t, double, int64_t d) { tops[d] = std::max(tops[d], t); });
-      for (int64_t d = 0; d < D; ++d) {
-        const double own = math::exp(before[d] - tops[d]);
-        value[d] *= own, total[d] *= own;
+      T top[most];
+      for (int64_t d = 0; d < D; ++d) top[d] = static_cast<T>(tops[d]);
+      for (int64_t j = 0; j < count; ++j) {
+        const T* const k = rows(cache_.keys(), j);
+        const T bias = biases ? biases[j] : T{0};
+        for (int64_t d = 0; d < D; ++d) top[d] = k[d] + bias > top[d] ? k[d] + bias : top[d];
       }
-      each([&](double t, double v, int64_t d) {
-        const double e = math::exp(t - tops[d]);
-        value[d] += e * v;
-        total[d] += e;
-      });
+      for (int64_t d = 0; d < D; ++d) {
+        const double own = math::exp(tops[d] - static_cast<double>(top[d]));
+        value[d] *= own, total[d] *= own;
+        tops[d] = static_cast<double>(top[d]);
+      }
+      for (int64_t begin = 0; begin < count; begin += summed) {
+        T x[most] = {}, y[most] = {};
+        for (int64_t j = begin; j < std::min(count, begin + summed); ++j) {
+          const T *const k = rows(cache_.keys(), j), *const v = rows(cache_.values(), j);
+          const T bias = biases ? biases[j] : T{0};
+          for (int64_t d = 0; d < D; ++d) {
+            const T e = math::exp(k[d] + bias - top[d]);
+            x[d] += e * v[d];
+            y[d] += e;
+          }
+        }
+        for (int64_t d = 0; d < D; ++d)
+          value[d] += static_cast<double>(x[d]), total[d] += static_cast<double>(y[d]);
+      }
     }
   }
 

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 #include <vector>
 
+#include "longhand/attention/ops/tile/listed_rows.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/parallel.h"
 
@@ -72,8 +74,8 @@ class BucketDecoder final : public Decoder {
 
   // Of a thread, so that tokens allocate nothing.
   struct Scratch {
-    std::vector<int32_t> seen;
-    std::vector<double> weights, sums;
+    std::vector<int32_t> seen, before;
+    std::vector<T> weights, part;
   };
 
   // The latest tokens of the buckets of a query, to which it is added.
@@ -86,32 +88,23 @@ class BucketDecoder final : public Decoder {
       std::vector<int32_t>& members =
           members_[static_cast<size_t>((row * rounds_ + r) * hash_.buckets() + bucket)];
       const auto latest = std::min<int64_t>(window_, static_cast<int64_t>(members.size()));
-      seen.insert(seen.end(), members.end() - latest, members.end());
+      std::swap(seen, scratch.before);
+      seen.clear();
+      std::set_union(scratch.before.begin(), scratch.before.end(), members.end() - latest,
+                     members.end(), std::back_inserter(seen));
       members.push_back(static_cast<int32_t>(tokens_));
     }
-    std::sort(seen.begin(), seen.end());
-    seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
     if (seen.empty()) seen.push_back(static_cast<int32_t>(tokens_));
   }
 
   void attend(const T* q, const std::vector<T>& keys, const std::vector<T>& values,
               Scratch& scratch, T* to) const {
-    auto& [seen, weights, sums] = scratch;
-    weights.clear();
-    for (const int32_t j : seen) {
-      double score = 0;
-      for (int64_t d = 0; d < D_; ++d)
-        score += static_cast<double>(q[d]) * static_cast<double>(keys[j * D_ + d]);
-      weights.push_back(score / std::sqrt(static_cast<double>(D_)));
-    }
-    const double largest = *std::max_element(weights.begin(), weights.end());
-    double total = 0;
-    for (double& x : weights) total += x = std::exp(x - largest);
-    sums.assign(static_cast<size_t>(D_), 0);
-    for (size_t n = 0; n < seen.size(); ++n)
-      for (int64_t d = 0; d < D_; ++d)
-        sums[d] += weights[n] / total * static_cast<double>(values[seen[n] * D_ + d]);
-    std::transform(sums.begin(), sums.end(), to, [](double x) { return static_cast<T>(x); });
+    scratch.weights.resize(scratch.seen.size());
+    scratch.part.resize(static_cast<size_t>(D_));
+    T sums[2];
+    tile::attend_to_listed<T>(q, {keys.data(), D_}, {values.data(), D_}, scratch.seen, {}, D_,
+                              static_cast<T>(1 / std::sqrt(static_cast<double>(D_))),
+                              scratch.weights.data(), scratch.part.data(), to, sums);
   }
 
   int64_t H_, G_, D_, rounds_, window_;

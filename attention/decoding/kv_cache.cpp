@@ -16,8 +16,9 @@ namespace longhand::attention {
 namespace {
 
 constexpr int64_t first_capacity = 16;  // doubled whenever it is full
-constexpr int64_t score_block = 128;  // keys whose scores are computed before their values are read
-constexpr int64_t line_bytes = 64;    // of a cache of the CPU
+// Keys whose scores are computed before their values are read: so many that the CPU prefetches both.
+constexpr int64_t score_block = 1024;
+constexpr int64_t summed = 128;  // values whose sums are in T
 
 // Attention of one query to the keys of its head.
 template <class T>
@@ -37,11 +38,6 @@ struct CachedHead {
     for (int64_t j = 0; j < n; j += kernels::rows_together) {
       const int64_t count = std::min(kernels::rows_together, n - j);
       const T* const keys = k + (first + j) * D;
-      // The values that are read next, and the keys of the next block.
-      for (int64_t i = 0; i < count * D; i += line_bytes / int64_t{sizeof(T)}) {
-        __builtin_prefetch(v + (first + j) * D + i);
-        __builtin_prefetch(keys + score_block * D + i);
-      }
       T sums[kernels::rows_together];
       if (s.distance)
         kernels::lane_sums(
@@ -116,9 +112,11 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
         else
           for (int64_t l = 0; l < n; ++l) w[l] = math::exp(w[l] - most);
         den += static_cast<double>(kernels::row_sum(w, n));
-        std::fill(out, out + D, T{0});
-        tile::add_rows(head.v + j * D, n, D, w, out);
-        for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
+        for (int64_t l = 0; l < n; l += summed) {
+          std::fill(out, out + D, T{0});
+          tile::add_rows(head.v + (j + l) * D, std::min(summed, n - l), D, w + l, out);
+          for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
+        }
       }
     den += math::exp(head.sink - static_cast<double>(most));
     for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(s.normalized ? sums[d] / den : sums[d]);

@@ -171,13 +171,12 @@ class ScatterbrainDecoder final : public Decoder {
     copy_into(keys_.select(2, slot), k);
     copy_into(values_.select(2, slot), v);
     const int64_t count = std::min(next_, window_);
-    const Variable keys(keys_.slice(2, 0, count).to(DType::f64)),
-        values(values_.slice(2, 0, count).to(DType::f64));
-    const Variable s = matmul(Variable(q.to(DType::f64).unsqueeze(2)), transpose(keys, 2, 3),
+    const Variable keys(keys_.slice(2, 0, count)), values(values_.slice(2, 0, count));
+    const Variable s = matmul(Variable(q.unsqueeze(2)), transpose(keys, 2, 3),
                               variant_.config().softmax_scale());  // (B, H, 1, count)
     const Variable top = max(s, 3, true), p = exp(s - top), sum_p = sum(p, {3}, true);
-    const SoftmaxAttentionResult near{transpose(matmul(p, values) / sum_p, 1, 2),
-                                      squeeze(top + log(sum_p), 3)};
+    const SoftmaxAttentionResult near{cast(transpose(matmul(p, values) / sum_p, 1, 2), DType::f64),
+                                      cast(squeeze(top + log(sum_p), 3), DType::f64)};
     const std::vector<int32_t> lengths(static_cast<size_t>(q.size(0)), 1);
     return near_and_far(near, far, lengths).value().squeeze(1).to(dtype_).contiguous();
   }
@@ -197,17 +196,18 @@ class ScatterbrainDecoder final : public Decoder {
   // Adds a key to the state and returns the sums over it for q.
   FarSums add(const Tensor& q, const Tensor& k, const Tensor& v) {
     const auto logarithms = [&](const Tensor& x) {
-      return Variable(variant_.logarithms(Variable(x.unsqueeze(1))).value().to(DType::f64));
+      return variant_.logarithms(Variable(x.unsqueeze(1)));
     };
     const Variable query = logarithms(q), key = logarithms(k);  // (B, 1, H, m)
     const Variable a = max(query, 3, true), c = max(key, 3, true);
     const Tensor sums = scan_step(state_,
                                   {.q = exp(query - a).value().squeeze(1),
                                    .k = exp(key - c).value().squeeze(1),
-                                   .v = v.to(DType::f64),
+                                   .v = v,
                                    .key_log = c.value().squeeze(3).squeeze(1)},
                                   Normalizer::query);
-    const Variable log_scale = squeeze(squeeze(a, 3), 1) + Variable(state_.log_scale.value()) -
+    const Variable log_scale = cast(squeeze(squeeze(a, 3), 1), DType::f64) +
+                               Variable(state_.log_scale.value()) -
                                std::log(static_cast<double>(far_features()));  // (B, H)
     return {Variable(sums.unsqueeze(1)), log_scale.value().unsqueeze(2).contiguous()};
   }
