@@ -50,7 +50,7 @@ bits() {
 
 restart() {
   local stops=${RUNS:-3} ranks stopped=0
-  local steps=$((50 * stops + 250))
+  local steps=$((50 * stops + 100))
   "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $(set_options train.steps=$steps)
   local arguments=("$config" --out "$runs/x" $(set_options train.steps=$steps))
   while :; do
@@ -91,7 +91,7 @@ wait_for_steps() {
 
 kill_rank() {
   local kills=${RUNS:-3} begin end victim status
-  local steps=$((60 * kills + 120))
+  local steps=$((50 * kills + 50))
   local options
   options=$(set_options train.steps=$steps train.checkpoint_every=7)
   "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $options
@@ -123,7 +123,7 @@ kill_rank() {
 warnings() { grep -c "^longhand: warning: rank $1 on .* has not joined" "$runs/log" || true; }
 
 stop_rank() {
-  local options victim others rank ranks=(0 2) steps=400  # it must not end before it is stopped
+  local options victim others rank ranks=(0 2) steps=200  # it must not end before it is stopped
   options=$(set_options train.steps=$steps)
   "$program" train "$config" --out "$runs/one" --threads 2 --quiet >/dev/null $options
   for stopped in ${ranks[@]}; do
