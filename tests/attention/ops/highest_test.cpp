@@ -27,10 +27,12 @@ std::vector<int32_t> by_sorting(const std::vector<float>& scores, size_t count) 
 
 TEST_CASE("Highest selects the highest scores, of equal ones the earlier") {
   const int64_t count = GENERATE(1, 5, 100, 2000);
-  const int64_t levels = GENERATE(1, 4, 1000);  // few: many scores are equal
+  // Few: many scores are equal. 0: their exponents are spread instead, from subnormal numbers to infinity.
+  const int64_t levels = GENERATE(0, 1, 4, 1000);
   std::vector<float> scores = normal({1500}, 1, DType::f32).to_vector<float>();
   for (float& x : scores)  // 0 of both signs among them
-    x = std::round(x * static_cast<float>(levels)) / static_cast<float>(levels);
+    x = levels == 0 ? std::copysign(std::exp(50 * x), std::sin(1000 * x))
+                    : std::round(x * static_cast<float>(levels)) / static_cast<float>(levels);
   scores[3] = INFINITY;
   for (const size_t j : {0, 70, 1499}) scores[j] = -INFINITY;
   for (const size_t j : {1, 900}) scores[j] = NAN;
