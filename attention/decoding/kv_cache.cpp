@@ -6,6 +6,7 @@
 
 #include "longhand/attention/ops/highest.h"
 #include "longhand/attention/ops/scan_step.h"
+#include "longhand/attention/ops/tile/listed_rows.h"
 #include "longhand/attention/ops/tile/state_rows.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
@@ -60,24 +61,28 @@ struct CachedHead {
   }
 };
 
-// All scores before `end`, of which all but the highest are -inf: valid until the next call on the thread,
-// whose memory they are in.
+// To the keys before `end` with the highest scores, which depend on nothing but `scale`.
 template <class T>
-const T* highest_scores(const CachedHead<T>& head, const CacheScores& s, int64_t end) {
-  thread_local std::vector<T> all, out;
+void attend_to_highest(const CachedHead<T>& head, const CacheScores& s, int64_t end, T* out) {
+  thread_local std::vector<T> scores, weights, part;
   thread_local Highest<T> highest(0);
   thread_local std::vector<int32_t> selected;
-  all.resize(static_cast<size_t>(end));
-  out.resize(all.size());  // assign() would leave no room for the next token
-  std::fill(out.begin(), out.end(), -std::numeric_limits<T>::infinity());
-  simd([&, to = all.data()] { head.scores(s, 0, end, to); });
+  scores.resize(static_cast<size_t>(end));
+  simd([&, to = scores.data()] { head.scores(s, 0, end, to); });
   if (highest.count() != s.most) highest = Highest<T>(s.most);
   highest.clear();
-  highest.add(all.data(), end);
+  highest.add(scores.data(), end);
   selected.clear();
   highest.append_to(selected);
-  for (const int32_t j : selected) out[static_cast<size_t>(j)] = all[static_cast<size_t>(j)];
-  return out.data();
+  if (selected.empty()) {  // no score is a number
+    std::fill_n(out, head.D, std::numeric_limits<T>::quiet_NaN());
+    return;
+  }
+  weights.resize(selected.size());
+  part.resize(static_cast<size_t>(head.D));
+  T sums[2];
+  tile::attend_to_listed<T>(head.q, {head.k, head.D}, {head.v, head.D}, selected, {}, head.D,
+                            static_cast<T>(s.scale), weights.data(), part.data(), out, sums);
 }
 
 // One pass over keys and values, in blocks. Sums over blocks are in f64, in `sums` (D), and relative to
@@ -87,7 +92,6 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
             T* out) {
   constexpr int64_t block = score_block;
   constexpr T none = -std::numeric_limits<T>::infinity();
-  const T* const highest = s.most > 0 ? highest_scores(head, s, runs.back().second) : nullptr;
   simd([&, D = head.D] {
     T w[block], most = s.normalized ? none : T{0};
     double den = 0;
@@ -95,10 +99,7 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
     for (const auto& [begin, end] : runs)
       for (int64_t j = begin; j < end; j += block) {
         const int64_t n = std::min(block, end - j);
-        if (highest)
-          std::copy_n(highest + j, n, w);
-        else
-          head.scores(s, j, n, w);
+        head.scores(s, j, n, w);
         const T top = s.normalized ? kernels::row_max(w, n) : T{0};
         if (top == none) continue;
         if (top > most) {
@@ -278,8 +279,12 @@ Tensor CacheAttention::operator()(const Tensor& q, const KeyValueCache& cache,
             scores_.biases.empty() ? bias : scores_.biases[head],
             scores_.biases.empty() ? biased : cache.size(),
             scores_.sinks.empty() ? -std::numeric_limits<double>::infinity() : scores_.sinks[head]};
-        attend(of, scores_, runs[static_cast<size_t>(r) % runs.size()], sums_.data() + r * D,
-               out.data<T>() + r * D);
+        const KeyRuns& run = runs[static_cast<size_t>(r) % runs.size()];
+        T* const to = out.data<T>() + r * D;
+        if (scores_.most > 0)
+          attend_to_highest(of, scores_, run.back().second, to);
+        else
+          attend(of, scores_, run, sums_.data() + r * D, to);
       }
     });
   });

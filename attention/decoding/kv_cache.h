@@ -29,7 +29,7 @@ struct CacheScores {
   /// one; `parts` are runs of places. Only with a scale and `parts`.
   int64_t capacity = 0;
   std::function<int64_t(int64_t token)> place{};
-  int64_t most = 0;              // if not 0, only the keys with the `most` highest scores
+  int64_t most = 0;  // if not 0, only the keys with the `most` highest scores; only with a scale
   std::vector<double> slopes{};  // one per head, or none: -slope (i - j) is added to s_ij
   std::vector<double> biases{};  // one per head, or none: added to s_ij
   std::vector<double> sinks{};   // one per head, or none: e^sink is added to sums of `normalized`

@@ -131,6 +131,7 @@ void Highest<T>::raise_bound(const T* scores, int64_t n) {
   if (n < count_) return;
   const int64_t many = (6 * count_ + run - 1) / run * run, groups = n < 2 * many ? n : many,
                 size = n / groups;
+  bits_.reserve(std::bit_ceil(static_cast<size_t>(groups)));  // a longer row seldom takes memory
   bits_.resize(static_cast<size_t>(groups));
   Bits least = 0;
   simd([=, this, bits = bits_.data(), &least] {
