@@ -162,4 +162,10 @@ std::vector<std::string> split_at(std::string_view text, char separator) {
   return parts;
 }
 
+std::string replaced(std::string_view text, char what, std::string_view by) {
+  std::string out;
+  for (const char c : text) out += c == what ? by : std::string_view(&c, 1);
+  return out;
+}
+
 }  // namespace longhand

@@ -85,5 +85,7 @@ std::string or_list(const std::vector<std::string>& words);
 /// The parts of a text between separators, as std::getline() reads them: none of an empty text, and no
 /// empty one behind a separator at its end.
 std::vector<std::string> split_at(std::string_view text, char separator);
+/// A text with `by` in place of each character `what`.
+std::string replaced(std::string_view text, char what, std::string_view by);
 
 }  // namespace longhand

@@ -15,7 +15,7 @@
 #include <cstring>
 #include <utility>
 
-#include "longhand/core/error.h"
+#include "longhand/data/bytes.h"
 
 namespace longhand::data {
 namespace {
@@ -220,13 +220,10 @@ std::vector<std::byte> RegularFile::read_all() const {
 
 std::vector<std::byte> read_file(const fs::path& path) { return RegularFile(path).read_all(); }
 
-std::string read_text_file(const fs::path& path) {
-  const std::vector<std::byte> bytes = read_file(path);
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+std::string read_text_file(const fs::path& path) { return std::string(text_of(read_file(path))); }
 
 void write_file_durably(const fs::path& path, std::string_view text) {
-  write_file_durably(path, std::as_bytes(std::span(text)));
+  write_file_durably(path, bytes_of(text));
 }
 
 void write_file_durably(const fs::path& path, std::span<const std::byte> bytes,
@@ -256,7 +253,7 @@ void append_to_file(const fs::path& path, std::string_view text) {
   if (fd.get() < 0) fail(path, "cannot open the file", errno);
   const off_t size = ::lseek(fd.get(), 0, SEEK_END);
   try {
-    write_all(fd.get(), path, std::as_bytes(std::span(text)));
+    write_all(fd.get(), path, bytes_of(text));
   } catch (const DataError&) {
     // Whatever is appended next must not follow a part of this text.
     if (size >= 0) [[maybe_unused]]
@@ -309,9 +306,7 @@ std::string hex(const Digest& digest) {
   return text;
 }
 
-std::string text_digest(std::string_view text) {
-  return hex(digest(std::as_bytes(std::span(text))));
-}
+std::string text_digest(std::string_view text) { return hex(digest(bytes_of(text))); }
 
 struct Digester::State {
   // aligned as XXH3 requires
@@ -341,8 +336,7 @@ Digest digest(std::span<const std::byte> bytes) {
   return digester.digest();
 }
 
-double bytes_of_files(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
+double bytes_of_files(const fs::path& path) {
   std::error_code error;
   double bytes = 0;
   const auto add = [&](const fs::path& file) {

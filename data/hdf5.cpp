@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/core/options.h"
 #include "longhand/data/file_guard.h"
 
 namespace longhand::data {
@@ -214,12 +215,8 @@ static_assert(static_cast<int>(StoredType::u8) == static_cast<int>(DType::u8));
 
 // Path parts without empty ones: "/a//b" is a, b.
 std::vector<std::string> parts_of(const std::string& path) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin < path.size();) {
-    const size_t end = std::min(path.find('/', begin), path.size());
-    if (end > begin) parts.push_back(path.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  std::vector<std::string> parts = split_at(path, '/');
+  std::erase(parts, "");
   return parts;
 }
 

@@ -35,7 +35,6 @@ class SequencesOf {
   std::span<const int32_t> targets(int64_t index) const {
     return per_token_ ? part(targets_, index) : std::span(targets_).subspan(index, 1);
   }
-  int32_t target(int64_t index) const { return targets_[index]; }
   /// The tokens as bytes.
   std::string_view content(int64_t index) const {
     const auto bytes = std::as_bytes(tokens(index));

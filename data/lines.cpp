@@ -45,24 +45,4 @@ bool LineReader::next(std::string_view& line) {
   return true;
 }
 
-void for_each_line(const std::filesystem::path& path,
-                   const std::function<void(int64_t number, std::string_view line)>& visit) {
-  LineReader reader(path);
-  for (std::string_view line; reader.next(line);) {
-    try {
-      visit(reader.number(), line);
-    } catch (const DataError& error) {
-      throw DataError(concat_message(path.string(), ":", reader.number(), ": ", error.what()));
-    }
-  }
-}
-
-std::vector<std::string_view> split_columns(std::string_view line) {
-  std::vector<std::string_view> columns;
-  for (size_t tab; (tab = line.find('\t')) != std::string_view::npos; line.remove_prefix(tab + 1))
-    columns.push_back(line.substr(0, tab));
-  columns.push_back(line);
-  return columns;
-}
-
 }  // namespace longhand::data

@@ -4,10 +4,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace longhand::data {
 
@@ -28,7 +26,7 @@ class LineReader {
   /// Reads the next line, without its end (LF or CR LF); a byte order mark at the start of the file is
   /// skipped. False after the last one. The line is valid until the next call.
   bool next(std::string_view& line);
-  /// The number of the last line, from 1.
+  /// The number of the last line, from 1; 0 before the first.
   int64_t number() const { return number_; }
   /// Whether the last line ended with CR LF.
   bool ended_with_cr() const { return ended_with_cr_; }
@@ -40,13 +38,5 @@ class LineReader {
   int64_t number_ = 0;
   bool ended_with_cr_ = false;
 };
-
-/// Calls visit(number, line) for each line of LineReader. A DataError that visit throws is rethrown as
-/// "PATH:NUMBER: MESSAGE".
-void for_each_line(const std::filesystem::path& path,
-                   const std::function<void(int64_t number, std::string_view line)>& visit);
-
-/// Splits a line at tabs; returns at least one part.
-std::vector<std::string_view> split_columns(std::string_view line);
 
 }  // namespace longhand::data

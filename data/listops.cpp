@@ -237,7 +237,7 @@ Sequences generate(const Limits& limits, int64_t count, const Generator& generat
     });
     for (const Sequences& part : found) {
       for (int64_t i = 0; i < part.size() && kept.size() < count; ++i) {
-        kept.add(part.tokens(i), part.target(i));
+        kept.add(part.tokens(i), part.targets(i));
         if (seen.insert(kept.size() - 1).second)
           last = begin + round;
         else
@@ -251,22 +251,27 @@ Sequences generate(const Limits& limits, int64_t count, const Generator& generat
 void read_tsv(
     const std::filesystem::path& path,
     const std::function<void(int64_t line, std::span<const uint8_t> tokens, int target)>& visit) {
-  bool empty = true;
-  for_each_line(path, [&](int64_t number, std::string_view line) {
-    if (number == 1) {
-      empty = false;
-      return check<DataError>(line == "Source\tTarget",
-                              "expected the header 'Source<TAB>Target', got '", line.substr(0, 40),
-                              "'");
+  LineReader reader(path);
+  for (std::string_view line; reader.next(line);) {
+    try {
+      if (reader.number() == 1) {
+        check<DataError>(line == "Source\tTarget", "expected the header 'Source<TAB>Target', got '",
+                         line.substr(0, 40), "'");
+        continue;
+      }
+      const auto columns = std::ranges::count(line, '\t') + 1;
+      check<DataError>(columns == 2, "expected 2 columns, got ", columns);
+      const size_t tab = line.find('\t');
+      const auto tokens = parse(line.substr(0, tab));
+      const std::string_view word = line.substr(tab + 1);
+      const uint8_t target = token_of(word);
+      check<DataError>(is_digit(target), "target '", word.substr(0, 20), "' is not a digit");
+      visit(reader.number(), tokens, target - digit);
+    } catch (const DataError& error) {
+      throw DataError(concat_message(path.string(), ":", reader.number(), ": ", error.what()));
     }
-    const auto columns = split_columns(line);
-    check<DataError>(columns.size() == 2, "expected 2 columns, got ", columns.size());
-    const auto tokens = parse(columns[0]);
-    const uint8_t target = token_of(columns[1]);
-    check<DataError>(is_digit(target), "target '", columns[1].substr(0, 20), "' is not a digit");
-    visit(number, tokens, target - digit);
-  });
-  check<DataError>(!empty, path.string(), ": the file is empty");
+  }
+  check<DataError>(reader.number() > 0, path.string(), ": the file is empty");
 }
 
 TsvReport check_tsv(const std::filesystem::path& path, int64_t most_disagreements) {

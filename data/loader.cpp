@@ -38,11 +38,6 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, const Generat
   batches_ = (examples_ + batch - 1) / batch;
 }
 
-Loader::Cursor Loader::after(Cursor cursor) const {
-  if (++cursor.batch == batches_) cursor = {cursor.epoch + 1, 0};
-  return cursor;
-}
-
 void Loader::prepare_epoch(int64_t epoch) {
   if (prepared_epoch_ == epoch) return;
   prepared_epoch_ = -1;
@@ -84,12 +79,9 @@ Batch Loader::make(Cursor cursor) {
 }
 
 Batch Loader::next() {
-  if (prefetching_) {
-    prefetching_ = false;
-    background_.wait();
-  }
+  if (std::exchange(prefetching_, false)) background_.wait();
   Batch batch = ahead_ ? *std::exchange(ahead_, std::nullopt) : make(cursor_);
-  cursor_ = after(cursor_);
+  if (++cursor_.batch == batches_) cursor_ = {cursor_.epoch + 1, 0};
   // Passes in order are run one at a time: there is nothing to prefetch after their end.
   if (config_.prefetch && (config_.shuffle || cursor_.batch > 0)) {
     try {
@@ -101,20 +93,15 @@ Batch Loader::next() {
   return batch;
 }
 
-void Loader::stop_prefetching() {
-  if (!std::exchange(prefetching_, false)) return;
-  try {
-    background_.wait();
-  } catch (...) {  // of a batch that was not requested
-  }
-}
-
 void Loader::seek(Cursor cursor) {
   check<DataError>(cursor.epoch >= 0 && cursor.batch >= 0 && cursor.batch < batches_,
                    "loader: batch ", cursor.batch, " of epoch ", cursor.epoch,
                    " does not exist; an epoch has ", batches_, " batches");
   if (cursor == cursor_) return;
-  stop_prefetching();
+  try {
+    if (std::exchange(prefetching_, false)) background_.wait();
+  } catch (...) {  // of a batch that was not requested
+  }
   ahead_.reset();
   cursor_ = cursor;
 }

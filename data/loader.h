@@ -57,10 +57,8 @@ class Loader {
   void seek(Cursor cursor);
 
  private:
-  Cursor after(Cursor cursor) const;
   void prepare_epoch(int64_t epoch);
   Batch make(Cursor cursor);
-  void stop_prefetching();
 
   const Dataset& dataset_;
   LoaderConfig config_;

@@ -173,7 +173,7 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
     record.fields.assign(options.choices.size(), {});
     reached_ = begin_;
     const char* const end = begin_ + line.size();
-    sax_parse_from(begin_, end);
+    nlohmann::json::sax_parse(Counted{begin_, &reached_}, Counted{end, &reached_}, this);
     for (size_t i = 0; i < options.choices.size(); ++i)
       if (record.fields[i].line == 0)
         refuse(record.file, number, 1, "the object has no \"", options.choices[i].name, "\"",
@@ -252,10 +252,6 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
     }
     bool operator==(const Counted& other) const { return at == other.at; }
   };
-
-  void sax_parse_from(const char* begin, const char* end) {
-    nlohmann::json::sax_parse(Counted{begin, &reached_}, Counted{end, &reached_}, this);
-  }
 
   /// Of the last character that was read, from 1.
   int64_t column() const { return std::max<int64_t>(1, reached_ - begin_); }

@@ -29,9 +29,9 @@ struct TaskSpec {
 };
 
 /// Returns the specification of a task whose options are a struct S with describe(). `info` returns
-/// what follows from the options alone; `make` makes the task. A task with texts of any length has
-/// S::cut_to(max_length), which sets the default of its own limit to that of the model. Data that are
-/// not held in memory as their files are have S::memory().
+/// what follows from the options alone; null: nothing does. `make` makes the task. A task with texts of
+/// any length has S::cut_to(max_length), which sets the default of its own limit to that of the model.
+/// Data that are not held in memory as their files are have S::memory().
 template <class S>
 TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&),
                    Task (*make)(const S&, uint64_t seed, const Splits&), const S& defaults = {}) {
@@ -51,7 +51,8 @@ TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&
   return {
       std::move(summary), schema_of(defaults),
       [read, info](OptionReader& reader, int64_t max_length) {
-        return info(read(reader, max_length));
+        const S options = read(reader, max_length);
+        return info ? info(options) : std::nullopt;
       },
       std::move(memory),
       [read, make](OptionReader& reader, uint64_t seed, const Splits& splits, int64_t max_length) {

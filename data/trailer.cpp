@@ -1,50 +1,26 @@
 #include "longhand/data/trailer.h"
 
 #include <algorithm>
-#include <cstring>
 
-#include "longhand/core/error.h"
+#include "longhand/data/bytes.h"
 
 namespace longhand::data {
 namespace {
 
-using Bytes = std::span<const std::byte>;
-
 constexpr std::string_view hdf5_signature = "\x89HDF\r\n\x1a\n";
 constexpr size_t digest_size = sizeof(Digest);
 
-bool starts_with(Bytes bytes, std::string_view text) {
-  return bytes.size() >= text.size() && std::memcmp(bytes.data(), text.data(), text.size()) == 0;
-}
-
-template <class T>
-void append(std::vector<std::byte>& bytes, T value) {
-  for (size_t i = 0; i < sizeof value; ++i) bytes.push_back(std::byte(value >> (8 * i)));
-}
-
-template <class T>
-T little_endian(Bytes bytes) {
-  T value = 0;
-  for (size_t i = 0; i < sizeof value; ++i) value |= std::to_integer<T>(bytes[i]) << (8 * i);
-  return value;
-}
-
-Trailer parse(Bytes last) {
-  Trailer trailer{
-      little_endian<uint32_t>(last.subspan(4)), little_endian<uint64_t>(last.subspan(8)), {}};
-  std::copy_n(last.last(digest_size).begin(), digest_size, trailer.digest.begin());
-  return trailer;
-}
-
 /// Checks the first and the last bytes of a file of `size` bytes.
-Trailer check_ends(Bytes first, Bytes last, uint64_t size, const FileKind& kind,
+Trailer check_ends(ByteView first, ByteView last, uint64_t size, const FileKind& kind,
                    const std::string& name) {
-  check<DataError>(starts_with(first, hdf5_signature), name, " is not a ", kind.name,
+  check<DataError>(text_of(first).starts_with(hdf5_signature), name, " is not a ", kind.name,
                    ": it does not begin with an HDF5 image");
-  check<DataError>(last.size() == trailer_size && starts_with(last, kind.magic), name,
+  check<DataError>(last.size() == trailer_size && text_of(last).starts_with(kind.magic), name,
                    " is cut off, or not a ", kind.name, ": no trailer \"", kind.magic,
                    "\" in the last ", trailer_size, " of its ", size, " bytes");
-  const Trailer trailer = parse(last);
+  Trailer trailer{
+      get<uint32_t>(last, 4, name, "the version"), get<uint64_t>(last, 8, name, "the length"), {}};
+  std::ranges::copy(last.last(digest_size), trailer.digest.begin());
   check<DataError>(trailer.length == size - trailer_size, name,
                    " is damaged: it holds an image of ", size - trailer_size, " bytes, expected ",
                    trailer.length);
@@ -73,16 +49,15 @@ std::vector<std::byte> last_of(const RegularFile& file) {
 
 }  // namespace
 
-void append_trailer(std::vector<std::byte>& image, const FileKind& kind) {
+void append_trailer(Bytes& image, const FileKind& kind) {
   const uint64_t length = image.size();
-  for (const char c : kind.magic) image.push_back(std::byte(c));
-  append(image, kind.version);
-  append(image, length);
-  const Digest found = digest(image);
-  image.insert(image.end(), found.begin(), found.end());
+  put(image, kind.magic);
+  put(image, kind.version);
+  put(image, length);
+  put(image, digest(image));
 }
 
-Trailer verify_trailer(Bytes file, const FileKind& kind, const std::string& name) {
+Trailer verify_trailer(ByteView file, const FileKind& kind, const std::string& name) {
   const Trailer trailer =
       check_ends(file, file.last(std::min(file.size(), trailer_size)), file.size(), kind, name);
   check_digest(trailer, digest(file.first(file.size() - digest_size)), kind, name);
@@ -90,8 +65,7 @@ Trailer verify_trailer(Bytes file, const FileKind& kind, const std::string& name
 }
 
 Trailer verify_trailer(const RegularFile& file, const FileKind& kind) {
-  const Trailer trailer = check_ends(part(file, 0, hdf5_signature.size()), last_of(file),
-                                     file.size(), kind, file.path().string());
+  const Trailer trailer = read_trailer(file, kind);
   Digester digester;
   std::vector<std::byte> block(size_t{1} << 20);
   const uint64_t end = file.size() - digest_size;
@@ -104,15 +78,14 @@ Trailer verify_trailer(const RegularFile& file, const FileKind& kind) {
   return trailer;
 }
 
-Trailer read_trailer(const std::filesystem::path& path, const FileKind& kind) {
-  const RegularFile file(path);
+Trailer read_trailer(const RegularFile& file, const FileKind& kind) {
   return check_ends(part(file, 0, hdf5_signature.size()), last_of(file), file.size(), kind,
-                    path.string());
+                    file.path().string());
 }
 
 bool has_trailer(const RegularFile& file, const FileKind& kind) {
   const std::vector<std::byte> last = last_of(file);
-  return last.size() == trailer_size && starts_with(last, kind.magic);
+  return last.size() == trailer_size && text_of(last).starts_with(kind.magic);
 }
 
 }  // namespace longhand::data

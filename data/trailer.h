@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,7 +42,7 @@ Trailer verify_trailer(std::span<const std::byte> file, const FileKind& kind,
 Trailer verify_trailer(const RegularFile& file, const FileKind& kind);
 
 /// Returns the trailer of a file, of which nothing else is read or verified.
-Trailer read_trailer(const std::filesystem::path& path, const FileKind& kind);
+Trailer read_trailer(const RegularFile& file, const FileKind& kind);
 /// Whether a file ends with a trailer of this kind.
 bool has_trailer(const RegularFile& file, const FileKind& kind);
 

@@ -18,12 +18,6 @@ namespace {
 
 using Values = std::vector<double>;
 
-double dot(std::span<const double> a, std::span<const double> b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
-}
-
 // |x - y|²
 double square_distance(std::span<const double> x, std::span<const double> y) {
   double sum = 0;

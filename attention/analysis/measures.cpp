@@ -7,6 +7,12 @@
 
 namespace longhand::attention::analysis {
 
+double dot(std::span<const double> a, std::span<const double> b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+
 double square_norm(const Tensor& a) {
   double sum = 0;
   for (const double x : a.to_vector<double>()) sum += x * x;

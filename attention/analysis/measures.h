@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "longhand/autograd/variable.h"
 
 namespace longhand::attention::analysis {
 
+/// a·b
+double dot(std::span<const double> a, std::span<const double> b);
 /// Sum of squares of all elements.
 double square_norm(const Tensor& a);
 /// |a - b| / |b| over all elements (Frobenius norms); |a| if b is 0.

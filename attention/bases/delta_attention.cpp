@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/fixed_weights.h"
 #include "longhand/autograd/ops.h"
@@ -14,13 +13,12 @@ namespace {
 
 class DeltaDecoder final : public Decoder {
  public:
-  DeltaDecoder(const DeltaAttention& of, int64_t batch, int64_t heads)
-      : of_(of), batch_(batch), heads_(heads) {}
+  DeltaDecoder(const DeltaAttention& of, int64_t batch) : of_(of), batch_(batch) {}
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
     const FixedWeights::Use use(weights_);
-    const Inputs in = sequences_of(token, batch_, heads_);
+    const Inputs in = sequences_of(token, batch_, of_.config().heads);
     const DeltaInputs of = of_.operands(in);
     Tensor reads;
     for (int64_t step = 0; step < of.q.size(1); ++step) {
@@ -40,7 +38,7 @@ class DeltaDecoder final : public Decoder {
 
  private:
   const DeltaAttention& of_;
-  int64_t batch_, heads_;
+  int64_t batch_;
   DeltaAttention::State state_;
   FixedWeights weights_;
 };
@@ -105,7 +103,7 @@ Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pa
 }
 
 UnitDeltaAttention::UnitDeltaAttention(const nn::Scope& scope_, const Config& config,
-                                       const DeltaRuleOptions& options, const Kind& kind)
+                                       const DeltaRuleOptions& options, const DeltaRuleKind& kind)
     : DeltaAttention(scope_, config), options_(options), steps_(kind.steps) {
   const int64_t H = config.heads, D = config.head_dim;
   if (kind.beta) {
@@ -169,7 +167,8 @@ GatedDeltaAttention::GatedDeltaAttention(const nn::Scope& scope_, const Config& 
 }
 
 ChannelDeltaAttention::ChannelDeltaAttention(const nn::Scope& scope_, const Config& config,
-                                             const ChannelDeltaOptions& options, const Kind& kind)
+                                             const ChannelDeltaOptions& options,
+                                             const DeltaRuleKind& kind)
     : UnitDeltaAttention(scope_, config, options, kind),
       decay_down_(scope("decay_down"), config.heads * config.head_dim, options.rank, false),
       decay_up_(scope("decay_up"), options.rank, config.heads * config.head_dim, false),
@@ -213,7 +212,7 @@ Variable steps_of_tokens(const Variables& steps) {
 }
 
 std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
-  return std::make_unique<DeltaDecoder>(*this, batch, config().heads);
+  return std::make_unique<DeltaDecoder>(*this, batch);
 }
 
 // Per token: three products with the state and, for blocks of C tokens, products of C / 2 queries or

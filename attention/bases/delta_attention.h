@@ -65,6 +65,13 @@ class DeltaAttention : public Variant {
   Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override;
 };
 
+/// What differs between the rules with unit keys: the steps for one token; whether it has β, or a derived class
+/// has strengths of its own.
+struct DeltaRuleKind {
+  int64_t steps = 1;
+  bool beta = true;
+};
+
 /// The delta rule with keys k̂ and queries q̂ of unit norm, and write strengths β = sigmoid(x P) for each head,
 /// or up to 2:
 ///
@@ -72,16 +79,8 @@ class DeltaAttention : public Variant {
 ///   o_i = S_iᵀ q̂_i / sqrt(D),  then divided by its root mean square, then multiplied by a gate
 class UnitDeltaAttention : public DeltaAttention {
  public:
-  /// What differs between the rules: the steps for one token; whether it has β, or a derived class has
-  /// strengths of its own.
-  struct Kind {
-    int64_t steps = 1;
-    bool beta = true;
-  };
   UnitDeltaAttention(const nn::Scope& scope, const Config& config, const DeltaRuleOptions& options,
-                     const Kind& kind);
-  UnitDeltaAttention(const nn::Scope& scope, const Config& config, const DeltaRuleOptions& options)
-      : UnitDeltaAttention(scope, config, options, Kind{}) {}
+                     const DeltaRuleKind& kind = {});
 
   Work work(int64_t queries, int64_t keys) const override;
   DeltaInputs operands(const Inputs& in) const override;
@@ -141,10 +140,7 @@ class GatedDeltaAttention : public UnitDeltaAttention {
 class ChannelDeltaAttention : public UnitDeltaAttention {
  public:
   ChannelDeltaAttention(const nn::Scope& scope, const Config& config,
-                        const ChannelDeltaOptions& options, const Kind& kind);
-  ChannelDeltaAttention(const nn::Scope& scope, const Config& config,
-                        const ChannelDeltaOptions& options)
-      : ChannelDeltaAttention(scope, config, options, Kind{}) {}
+                        const ChannelDeltaOptions& options, const DeltaRuleKind& kind = {});
 
  private:
   Variable log_decay(const Variable& x) const override;

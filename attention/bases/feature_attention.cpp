@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -123,11 +122,8 @@ void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths,
 
 std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
   const auto step = [this](const Token& token, int64_t position) {
-    const auto one = [](const Tensor& t) {
-      return t.defined() ? Variable(t.unsqueeze(1)) : Variable();
-    };
-    Features f = map_->gated(written_out(map_->features(one(token.q), one(token.k), position)),
-                             one(token.x));
+    const Inputs of = sequences_of(token);
+    Features f = map_->gated(written_out(map_->features(of.q, of.k, position)), of.x);
     if (f.formula.exponentials) {
       f.key_log = largest(f.key, 3);
       f.key = exp(f.key - f.key_log);

@@ -1,7 +1,6 @@
 #include "longhand/attention/bases/landmarks.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "longhand/autograd/ops.h"

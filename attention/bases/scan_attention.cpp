@@ -1,6 +1,5 @@
 #include "longhand/attention/bases/scan_attention.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/bases/recurrence.h"
@@ -46,6 +45,11 @@ Variable ScanAttention::attend(const Inputs& in, const Mask& mask, const nn::Pas
       padded_operands(in, lengths_from(mask.lengths, pass.tokens.first, in.q.size(1)));
   const ScanOptions options{.normalizer = false, .final_state = false, .join = pass.join};
   return finished(scan(of, nullptr, options).out, in);
+}
+
+Variable ScanAttention::direct(const Inputs& in) const {
+  const double root = std::sqrt(static_cast<double>(in.v.size(3)));
+  return skip_ ? in.v * unsqueeze(*skip_ * root, 1) : Variable();
 }
 
 Variable ScanAttention::finished(const Variable& sums, const Inputs& in) const {

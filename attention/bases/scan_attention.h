@@ -34,8 +34,8 @@ class ScanAttention : public Variant {
   /// operands() of sequences with the given lengths, of which padding leaves the state as it is:
   /// tokens, queries, keys and values are 0 there. Undefined lengths: no padding.
   virtual ScanInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
-  /// What is added to the sums S_iᵀ q_i, (B, N, H, D); undefined: nothing.
-  virtual Variable direct(const Inputs&) const { return {}; }
+  /// What is added to the sums S_iᵀ q_i, (B, N, H, D): sqrt(D) s v_i; undefined without a skip_.
+  Variable direct(const Inputs& in) const;
   /// The result for the sums (B, N, H, D): direct() is added, then 1/sqrt(D), norm and gate.
   Variable finished(const Variable& sums, const Inputs& in) const;
 
@@ -49,6 +49,7 @@ class ScanAttention : public Variant {
 
   /// The cost of the operands of a token in all heads, in forward() and for gradients.
   Work::Counts token_forward_, token_backward_;
+  std::optional<nn::Parameter> skip_;  // s (H), for derived classes
 
  private:
   ScanOutput output_;

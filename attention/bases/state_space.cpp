@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "longhand/attention/bases/recurrence.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
@@ -15,8 +14,6 @@ void StateSpaceOptions::describe(OptionVisitor& v) {
             "learned weight");
   v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
 }
-
-Capabilities StateSpaceOptions::capabilities() const { return recurrence_capabilities(!norm); }
 
 StateSpaceAttention::StateSpaceAttention(const nn::Scope& scope_, const Config& config,
                                          const StateSpaceOptions& options)
@@ -33,11 +30,6 @@ StateSpaceAttention::StateSpaceAttention(const nn::Scope& scope_, const Config& 
 ScanInputs StateSpaceAttention::operands(const Inputs& in) const {
   const Variable step = decay_.steps(in.x);  // (B, N, H)
   return {in.q, in.k, in.v * unsqueeze(step, 3), decay_.of_steps(step)};
-}
-
-Variable StateSpaceAttention::direct(const Inputs& in) const {
-  const double root = std::sqrt(static_cast<double>(in.v.size(3)));
-  return skip_ ? in.v * unsqueeze(*skip_ * root, 1) : Variable();
 }
 
 }  // namespace longhand::attention

@@ -1,9 +1,8 @@
 // StateSpaceAttention: base of the variants that sum over the past as Mamba-2 does.
 #pragma once
 
-#include <optional>
-
 #include "longhand/attention/bases/head_decay.h"
+#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/scan_attention.h"
 #include "longhand/core/schema.h"
 
@@ -16,7 +15,7 @@ struct StateSpaceOptions {
   ScanOutput output() const {
     return {.norm = norm, .gate = gate, .norm_last = true, .weight = true};
   }
-  Capabilities capabilities() const;
+  Capabilities capabilities() const { return recurrence_capabilities(!norm); }
 };
 
 /// The state space dual: S_i = e^{Δ_i a} S_(i-1) + k_i (Δ_i v_i)ᵀ, with s v_i added to the result,
@@ -27,11 +26,9 @@ class StateSpaceAttention : public ScanAttention {
                       const StateSpaceOptions& options);
 
   ScanInputs operands(const Inputs& in) const override;
-  Variable direct(const Inputs& in) const override;
 
  private:
   HeadDecay decay_;
-  std::optional<nn::Parameter> skip_;  // s (H)
 };
 
 }  // namespace longhand::attention

@@ -27,10 +27,9 @@ Tensor identity(int64_t n) {
   return out;
 }
 
-double dot(const Row& a, const Row& b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
+OptionSet extended(OptionSet options, const OptionSet& more) {
+  options.insert(options.end(), more.begin(), more.end());
+  return options;
 }
 
 void has_weights(Findings& f, const std::string& what, const std::string& name,

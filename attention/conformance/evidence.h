@@ -27,8 +27,10 @@ void equal(Findings& f, const std::string& what, const Tensor& found, const Tens
 void set(Variant& variant, const nn::StateDict& values);
 Tensor identity(int64_t n);
 
+/// Options, and more of them, of which the last one with a name applies.
+OptionSet extended(OptionSet options, const OptionSet& more);
+
 using Row = std::vector<double>;
-double dot(const Row& a, const Row& b);
 /// The weights (B or 1, H or 1, N, N) of a formula in definitions.h.
 using Formula =
     std::function<Variable(const Variable& q, const Variable& k, const Tensor& visible)>;

@@ -277,10 +277,7 @@ void check_parameters(Findings& f, Variant& variant, const Sample& x, const Mask
   run(variant, x, mask, training_pass);
   const auto c = x.cotangent.to_vector<double>();
   const auto value = [&] {
-    const auto y = forward(variant, x, mask, training_pass).to_vector<double>();
-    double sum = 0;
-    for (size_t i = 0; i < y.size(); ++i) sum += y[i] * c[i];
-    return sum;
+    return dot(forward(variant, x, mask, training_pass).to_vector<double>(), c);
   };
   for (auto& [name, parameter] : variant.named_parameters()) {
     if (!f.expect(parameter.grad().defined(), name, " gets no gradient")) continue;

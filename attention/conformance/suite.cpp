@@ -13,8 +13,7 @@ const CheckDescription of_definition{
     "definition", "results and gradients are those of the weights that its Spec defines"};
 
 bool selected(const ConformanceOptions& how, const std::string& check) {
-  return how.checks.empty() ||
-         std::find(how.checks.begin(), how.checks.end(), check) != how.checks.end();
+  return how.checks.empty() || std::ranges::find(how.checks, check) != how.checks.end();
 }
 
 void check_names(const ConformanceOptions& how) {

@@ -1,5 +1,6 @@
 #include "longhand/attention/conformance/tools.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -131,15 +132,11 @@ double each_near(Findings& f, const std::string& what, const Outcome& a, const O
 }
 
 bool all_zero(const Tensor& t) {
-  for (const double x : t.to_vector<double>())
-    if (!(x == 0)) return false;
-  return true;
+  return std::ranges::all_of(t.to_vector<double>(), [](double x) { return x == 0; });
 }
 
 bool all_finite(const Tensor& t) {
-  for (const double x : t.to_vector<double>())
-    if (!std::isfinite(x)) return false;
-  return true;
+  return std::ranges::all_of(t.to_vector<double>(), [](double x) { return std::isfinite(x); });
 }
 
 Tensor with_padding(const Tensor& x, const Mask& mask, double value) {

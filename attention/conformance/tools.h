@@ -176,6 +176,7 @@ double near(Findings& f, const std::string& what, const Tensor& a, const Tensor&
 /// The same of results and gradients of q, k and v; returns the largest.
 double each_near(Findings& f, const std::string& what, const Outcome& a, const Outcome& b,
                  double tolerance);
+using analysis::dot;
 using analysis::gradient_or_zeros;
 using analysis::relative_error;
 bool all_zero(const Tensor& t);

@@ -2,7 +2,6 @@
 // max_length, so that weights are relu(q_i)·relu(k_j) cos(π (i - j) / 2M). Qin et al. 2022 (arXiv 2202.08791).
 #include <cmath>
 #include <numbers>
-#include <vector>
 
 #include "longhand/attention/features/kinds.h"
 #include "longhand/autograd/ops.h"

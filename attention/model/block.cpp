@@ -3,14 +3,6 @@
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {
-namespace {
-
-ProjectionRanks projection_ranks(const TransformerConfig& config, int64_t layer) {
-  return {config.rank_of(layer, BlockLinear::query), config.rank_of(layer, BlockLinear::key),
-          config.rank_of(layer, BlockLinear::value), config.rank_of(layer, BlockLinear::output)};
-}
-
-}  // namespace
 
 Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Config& attention)
     : Module(scope_),
@@ -20,7 +12,11 @@ Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Con
       attention_(scope("attention"), attention.name, attention,
                  config.positions == "rotary" &&
                      capabilities(attention.name, attention).uses_queries_and_keys,
-                 projection_ranks(config, attention.layer), config.around),
+                 {.query = config.rank_of(attention.layer, BlockLinear::query),
+                  .key = config.rank_of(attention.layer, BlockLinear::key),
+                  .value = config.rank_of(attention.layer, BlockLinear::value),
+                  .output = config.rank_of(attention.layer, BlockLinear::output)},
+                 config.around),
       dropout1_(scope("dropout1"), config.dropout) {
   if (config.d_mlp == 0) return;
   norm2_.emplace(scope("norm2"), config.norm_type, config.d_model, config.norm_eps);

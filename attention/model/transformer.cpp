@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "longhand/attention/mask.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/recompute.h"
 
@@ -40,15 +41,10 @@ Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooli
   }
   if (!lengths.defined()) return mean(x, {1});
   // The mean over real tokens: padding enters neither the sum nor the count.
-  Tensor real = Tensor::empty({B, N, 1}, DType::u8);
   Tensor weight = Tensor::empty({B, 1}, x.dtype());
-  for (int64_t b = 0; b < B; ++b) {
-    const int64_t n = lengths.data<int32_t>()[b];
-    real.select(0, b).slice(0, 0, n).fill(1);
-    real.select(0, b).slice(0, n, N).fill(0);
-    weight.select(0, b).fill(1 / static_cast<double>(n));
-  }
-  return sum(where(real, x, 0), {1}) * Variable(weight);
+  for (int64_t b = 0; b < B; ++b)
+    weight.select(0, b).fill(1 / static_cast<double>(lengths.data<int32_t>()[b]));
+  return sum(where(real_tokens(lengths, N).squeeze(3), x, 0), {1}) * Variable(weight);
 }
 
 // x (B, n, d) with its positions: those of the pass, or from `first` on.

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <limits>
 #include <set>
 
 #include <pybind11/stl/filesystem.h>
 
 #include "longhand/attention/conformance/tools.h"
+#include "longhand/attention/mask.h"
 #include "longhand/attention/python/arrays.h"
 #include "longhand/data/hdf5.h"
 
@@ -189,10 +189,8 @@ class Subjected {
     });
     give("lengths", [&] { return array_of(lengths); });
     give("mask", [&] {
-      Tensor real = Tensor::zeros({B, arrays[1].size(1)}, DType::u8);
-      for (int64_t b = 0; b < B; ++b)
-        real.select(0, b).slice(0, 0, static_cast<int64_t>(lengths.at({b}))).fill(1);
-      return booleans_of(real);
+      const int64_t M = arrays[1].size(1);
+      return booleans_of(real_tokens(lengths, M).reshape({B, M}));
     });
     give("keep", [&]() -> py::object {
       if (!mask.keep.defined()) return py::none();
@@ -462,12 +460,7 @@ Report check_function(const py::object& function, const std::optional<std::strin
     for (const std::string& each : *checks) {
       check<ConfigError>(std::find(all.begin(), all.end(), each) != all.end(),
                          "check: unknown check \"", each, "\"", suggestion(each, all),
-                         "; expected of: ", [&] {
-                           std::string list;
-                           for (const std::string& one : all)
-                             list += (list.empty() ? "" : ", ") + one;
-                           return list;
-                         }());
+                         "; expected of: ", comma_list(all));
       wanted.insert(each);
     }
   } else {
@@ -486,10 +479,7 @@ Report check_function(const py::object& function, const std::optional<std::strin
         wanted.insert(each.name);
   }
 
-  const Capabilities can = [&] {
-    Config config = config_of(options, {.max_length = 16});
-    return capabilities(name, config);
-  }();
+  const Capabilities can = capabilities(name, config_of(options, {.max_length = 16}));
   std::vector<bool> forms{causal.value_or(can.causal_only)};
   if (!causal && subjected.takes("causal") && can.causal && !can.causal_only) forms = {false, true};
   OptionSet set;

@@ -210,11 +210,7 @@ std::shared_ptr<TaskBatches> task(const std::string& name, const std::string& sp
 }
 
 const void* address_of(const Tensor& t) {
-  if (t.dtype() == DType::f32) return t.data<float>();
-  if (t.dtype() == DType::f64) return t.data<double>();
-  if (t.dtype() == DType::i32) return t.data<int32_t>();
-  if (t.dtype() == DType::i64) return t.data<int64_t>();
-  return t.data<uint8_t>();
+  return dispatch_any(t.dtype(), [&]<class T>() -> const void* { return t.data<T>(); });
 }
 
 void define_memory(py::module_& m) {

@@ -60,10 +60,6 @@ class Rows {
   Variables flat_;
 };
 
-Variable zeros(const Variable& like, int64_t tokens) {
-  return Variable(Tensor::zeros(with_front({like.size(0), tokens}, like, 2), like.dtype()));
-}
-
 }  // namespace
 
 std::shared_ptr<const SequencePart> SequencePart::of(Communicator& ranks, int64_t length) {
@@ -150,7 +146,7 @@ Variable SequencePart::with_neighbours(const Variable& x, int64_t before, int64_
       y = where(Tensor::full({1}, exists, DType::u8),
                 shift(slice(x, 1, first, first + count), ranks, distance), 0.0);
     } else {
-      y = zeros(x, count);
+      y = Variable(Tensor::zeros(with_front({x.size(0), count}, x, 2), x.dtype()));
     }
     pieces.insert(distance > 0 ? pieces.begin() : pieces.end(), y);
   };

@@ -9,10 +9,8 @@
 //   simple  w = 0
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <utility>
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/aft_decoder.h"
@@ -145,7 +143,7 @@ void aft_limits(Findings& f) {
   const Tensor zeros = Tensor::zeros(x.q.shape(), DType::f64);
   for (const bool causal : {false, true}) {
     const auto simple = make_variant("aft", {{"kind", "simple"}}, made(causal));
-    const Tensor mean = forward(*make_variant("mean", {}, made(causal)), x.q, x.k, x.v);
+    const Tensor mean = forward(*make_variant("mean", {}, made(causal)), x);
     const double d =
         distance(forward(*simple, zeros, zeros, x.v), affine(Variable(mean), 0.5).value());
     f.expect(d <= 1e-14, "queries and keys of 0 and half the mean differ by ", d);

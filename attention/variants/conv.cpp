@@ -6,7 +6,6 @@
 //
 // where ∘ multiplies channel by channel, and each channel has its own filter f of w tokens, learned.
 // Filters look back, also in models that are not causal. Padding counts as 0.
-#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/conformance/evidence.h"
@@ -108,8 +107,7 @@ void conv_limits(Findings& f) {
               {"gate.weight", Tensor::zeros({H * D, H * D}, DType::f64)},
               {"gate.bias", Tensor::full({H * D}, 1, DType::f64)}});
   const Sample x;
-  const Tensor out = forward(*conv, x.q, x.k, x.v),
-               none = forward(*make_variant("none", {}, made()), x.q, x.k, x.v);
+  const Tensor out = forward(*conv, x), none = forward(*make_variant("none", {}, made()), x);
   f.expect(distance(out, none) == 0, "one tap and an open gate: differs from none by ",
            distance(out, none));
   // A filter of the last tap but two shifts the tokens by two.
@@ -119,7 +117,7 @@ void conv_limits(Findings& f) {
   set(*shift, {{"filter", filter},
                {"gate.weight", Tensor::zeros({H * D, H * D}, DType::f64)},
                {"gate.bias", Tensor::full({H * D}, 1, DType::f64)}});
-  const Tensor shifted = forward(*shift, x.q, x.k, x.v);
+  const Tensor shifted = forward(*shift, x);
   f.expect(all_zero(shifted.slice(1, 0, 2)), "a shift by two: the first tokens are not 0");
   f.expect(distance(shifted.slice(1, 2, N), x.v.slice(1, 0, N - 2)) == 0,
            "a shift by two: differs from the values two tokens before");

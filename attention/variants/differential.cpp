@@ -16,7 +16,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/ring_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
@@ -126,7 +125,6 @@ class Differential final : public Variant {
    public:
     HalvesDecoder(const Differential& variant, int64_t batch) : variant_(variant) {
       Config config = variant.config();
-      if (config.kv_heads == 0) config.kv_heads = config.heads;
       config.heads *= 2;
       cache_ = make_cache_decoder(batch, config, {.scale = variant.scale()});
     }

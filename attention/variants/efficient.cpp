@@ -14,9 +14,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/state_decoder.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/log_cumulative_sum_exp.h"
 #include "longhand/attention/ops/normalised.h"
@@ -100,10 +100,8 @@ class EfficientAttention final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     if (config().causal) return causal(q, k, v, pass.join);
-    Variable keys = permute(k, {0, 2, 3, 1});  // (B, H, D, M)
-    if (const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, k.size(1));
-        lengths.defined())
-      keys = where(real_tokens(lengths, k.size(1)).permute({0, 2, 3, 1}), keys, never);
+    const Tensor lengths = lengths_from(mask.lengths, pass.tokens.first, k.size(1));
+    const Variable keys = masked_scores(permute(k, {0, 2, 3, 1}), false, lengths);  // (B, H, D, M)
     const Variable all = mixed(keys, transpose(v, 1, 2), mask.lengths, pass.join);
     return transpose(matmul(softmax(transpose(q, 1, 2)), all), 1, 2);
   }

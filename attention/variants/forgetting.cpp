@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
@@ -17,7 +16,6 @@
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/nn/dropout.h"
 #include "longhand/nn/linear.h"
 
 namespace longhand::attention {
@@ -69,7 +67,7 @@ class Forgetting final : public Variant {
                                .window = window_,
                                .log_decay = [this](const Token& token) {
                                  const NoGrad no_grad;
-                                 return log_decay(Variable(token.x)).value();
+                                 return gates(Variable(token.x)).value();
                                }});
   }
 
@@ -91,8 +89,7 @@ class Forgetting final : public Variant {
 
  private:
   // g = log sigmoid(W x + b), (…, H).
-  Variable log_decay(const Variable& x) const { return softplus(gate_.forward(x), -1, -1); }
-  Variable gates(const Variable& x) const override { return log_decay(x); }
+  Variable gates(const Variable& x) const override { return softplus(gate_.forward(x), -1, -1); }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;

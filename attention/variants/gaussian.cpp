@@ -9,7 +9,6 @@
 // (softmax_attention.h): with L_i the logarithm of the normaliser of a query, the sums that are not
 // normalised are e^(L_i - |q̂_i|² / (2 sigma²)) times the result. Masks that are N x M themselves
 // take the weights as written. skyformer.cpp approximates it through landmarks.
-#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/bases/gaussian_kernel.h"
@@ -22,7 +21,6 @@
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
 namespace {

@@ -72,8 +72,7 @@ void gdn2_weights(Findings& f) {
   set(*variant, {{"write.weight", Tensor::zeros({H * D, H * D}, DType::f64)}});
   const Sample x;
   const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
-  const auto state = variant->state_dict();
-  const auto of = [&](const char* name) { return Variable(state.at(name)); };
+  const auto of = [&](const char* name) { return Variable(variant->state_dict().at(name)); };
   const Variable tokens(q.contiguous().reshape({1, N, H * D}));
   const auto unit = [](const Tensor& t) {
     const Variable v(t);

@@ -23,25 +23,22 @@
 namespace longhand::attention {
 namespace {
 
-const std::vector<const MapKind*>& kinds() {
-  static const std::vector<const MapKind*> all{
-      &elu1_map,      &relu_map,     &squared_relu_map, &exp_map,     &taylor2_map,
-      &cosformer_map, &hedgehog_map, &dpfp_map,         &rebased_map, &t2r_map};
-  return all;
-}
+constexpr const MapKind* kinds[] = {&elu1_map,    &relu_map,      &squared_relu_map, &exp_map,
+                                    &taylor2_map, &cosformer_map, &hedgehog_map,     &dpfp_map,
+                                    &rebased_map, &t2r_map};
 
 struct LinearOptions {
   std::string feature_map = "elu1";
   MapKindOptions of_map;
 
   const MapKind& kind() const {
-    return **std::find_if(kinds().begin(), kinds().end(),
-                          [this](const MapKind* kind) { return feature_map == kind->name; });
+    return **std::ranges::find_if(
+        kinds, [this](const MapKind* kind) { return feature_map == kind->name; });
   }
 
   void describe(OptionVisitor& v) {
     std::vector<std::string> names;
-    for (const MapKind* kind : kinds()) names.emplace_back(kind->name);
+    for (const MapKind* kind : kinds) names.emplace_back(kind->name);
     v.choice("feature_map", feature_map, names, "feature map of queries and keys");
     v.when(feature_map == "dpfp", "feature_map = \"dpfp\"", [&] {
       v.integer("nu", of_map.nu, {1, 1 << 16}, "number of shifts; there are 2 D nu features");

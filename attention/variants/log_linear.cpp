@@ -17,7 +17,6 @@
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/state_space.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/fenwick_scan.h"
 #include "longhand/attention/registry.h"
@@ -137,20 +136,18 @@ void constant_scales(Variant& variant, const Row& values) {
 
 void log_linear_weights(Findings& f) {
   for (const int64_t levels : {6, 3}) {
-    OptionSet options = plain;
-    options.emplace_back("levels", levels);
-    const auto variant = make_variant("log_linear", options, made(true));
+    const auto variant =
+        make_variant("log_linear", extended(plain, {{"levels", levels}}), made(true));
     const Sample x;
     const Variable q(x.q), k(x.k), tokens(x.q.contiguous().reshape({2, N, H * D}));
-    const auto state = variant->state_dict();
-    const auto of = [&](const char* name) { return Variable(state.at(name)); };
+    const auto of = [&](const char* name) { return Variable(variant->state_dict().at(name)); };
     const Variable step = softplus(linear(tokens, of("step.weight")) + of("step_bias"));
     const Variable scales =
         softplus(of("multiplier") * (linear(tokens, of("scales.weight")) + of("scales.bias")));
     const Variable expected =
         definitions::log_linear(q / 2, k * unsqueeze(step, 3), -(step * exp(of("log_rate"))),
                                 reshape(scales, {2, N, H, levels}));
-    equal(f, concat_message("levels = ", levels), forward(*variant, x.q, x.k, x.v),
+    equal(f, concat_message("levels = ", levels), forward(*variant, x),
           definitions::apply(expected, Variable(x.v)).value(), 1e-12);
   }
 }

@@ -14,10 +14,8 @@
 
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/recurrence.h"
-#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/definitions/definitions.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"

@@ -30,8 +30,7 @@ void mamba2_limits(Findings& f) {
   // here, has it.
   const Sample x;
   const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N);
-  const auto state = variant->state_dict();
-  const auto of = [&](const char* name) { return Variable(state.at(name)); };
+  const auto of = [&](const char* name) { return Variable(variant->state_dict().at(name)); };
   const Variable tokens(q.contiguous().reshape({1, N, H * D}));
   const Variable step = softplus(linear(tokens, of("step.weight")) + of("step_bias"));
   const Variable expected = definitions::retention(

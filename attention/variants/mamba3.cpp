@@ -24,7 +24,6 @@
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/scan_attention.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/scan_step.h"
@@ -152,10 +151,6 @@ class Mamba3 final : public ScanAttention {
   ScanInputs padded_operands(const Inputs& in, const Tensor& lengths) const override {
     return without_padding(operands(in), lengths);
   }
-  Variable direct(const Inputs& in) const override {
-    const double root = std::sqrt(static_cast<double>(in.v.size(3)));
-    return skip_ ? in.v * unsqueeze(*skip_ * root, 1) : Variable();
-  }
 
  private:
   int64_t width() const { return config().heads * config().head_dim; }
@@ -196,23 +191,22 @@ class Mamba3 final : public ScanAttention {
   }
 
   bool heavy_tail_;
-  int64_t angles_;                                             // m
-  nn::Linear step_, rate_;                                     // P, W_A
-  nn::Parameter step_bias_;                                    // b (H)
-  std::optional<nn::Linear> blend_, angle_;                    // W_λ, W_θ
-  std::optional<nn::Parameter> query_norm_, key_norm_;         // (D)
-  std::optional<nn::Parameter> query_bias_, key_bias_, skip_;  // c, d (H, D), s (H)
+  int64_t angles_;                                      // m
+  nn::Linear step_, rate_;                              // P, W_A
+  nn::Parameter step_bias_;                             // b (H)
+  std::optional<nn::Linear> blend_, angle_;             // W_λ, W_θ
+  std::optional<nn::Parameter> query_norm_, key_norm_;  // (D)
+  std::optional<nn::Parameter> query_bias_, key_bias_;  // c, d (H, D)
 };
 
 // A sequence of one token at a time.
 class Mamba3Decoder final : public Decoder {
  public:
-  Mamba3Decoder(const Mamba3& of, int64_t batch, int64_t heads)
-      : of_(of), batch_(batch), heads_(heads) {}
+  Mamba3Decoder(const Mamba3& of, int64_t batch) : of_(of), batch_(batch) {}
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
-    const Inputs in = sequences_of(token, batch_, heads_);
+    const Inputs in = sequences_of(token, batch_, of_.config().heads);
     const Mamba3::Sequence of = of_.sequence(
         in,
         {[this](const Variable& rows) {
@@ -238,13 +232,13 @@ class Mamba3Decoder final : public Decoder {
 
  private:
   const Mamba3& of_;
-  int64_t batch_, heads_;
+  int64_t batch_;
   ScanState state_;
   Tensor row_, turned_;  // of the last token
 };
 
 std::unique_ptr<Decoder> Mamba3::make_decoder(int64_t batch) const {
-  return std::make_unique<Mamba3Decoder>(*this, batch, config().heads);
+  return std::make_unique<Mamba3Decoder>(*this, batch);
 }
 
 using namespace conformance;
@@ -252,11 +246,6 @@ using namespace conformance::sizes;
 
 const OptionSet plain_mamba3{
     {"bc_norm", false}, {"bc_bias", false}, {"skip", false}, {"gate", false}};
-
-OptionSet with(OptionSet options, const OptionSet& more) {
-  options.insert(options.end(), more.begin(), more.end());
-  return options;
-}
 
 void mamba3_limits(Findings& f) {
   const auto variant = make_variant("mamba3",
@@ -293,8 +282,9 @@ void mamba3_weights(Findings& f) {
 // Steps of 1, and angles 10000^(-2 l / D): those of rotary positions.
 void mamba3_rotary(Findings& f) {
   const auto turning =
-                 make_variant("mamba3", with(plain_mamba3, {{"rotation", "all"}}), made(true)),
-             still = make_variant("mamba3", with(plain_mamba3, {{"rotation", "none"}}), made(true));
+                 make_variant("mamba3", extended(plain_mamba3, {{"rotation", "all"}}), made(true)),
+             still =
+                 make_variant("mamba3", extended(plain_mamba3, {{"rotation", "none"}}), made(true));
   nn::StateDict values = still->state_dict();
   values["step.weight"] = Tensor::zeros({H, H * D}, DType::f64);
   values["step_bias"] = Tensor::full({H}, std::log(std::expm1(1.0)), DType::f64);
@@ -322,7 +312,7 @@ void mamba3_rotary(Findings& f) {
 // the result does not show.
 void mamba3_parity(Findings& f) {
   const OptionSet options =
-      with(plain_mamba3, {{"rotation", "all"}, {"trapezoid", false}, {"norm", true}});
+      extended(plain_mamba3, {{"rotation", "all"}, {"trapezoid", false}, {"norm", true}});
   follows_parity(f, "mamba3", options,
                  {{"step.weight", Tensor::zeros({1, 2}, DType::f64)},
                   {"step_bias", Tensor::full({1}, std::log(std::expm1(1.0)), DType::f64)},

@@ -115,9 +115,7 @@ using namespace conformance::sizes;
 const OptionSet bare_mesa{{"silu", false}, {"norm", false}};
 
 std::unique_ptr<Variant> plain_mesa(const std::string& solve = "cg", double decay = 1) {
-  OptionSet options = bare_mesa;
-  options.emplace_back("solve", solve);
-  auto out = make_variant("mesa", options, made(true));
+  auto out = make_variant("mesa", extended(bare_mesa, {{"solve", solve}}), made(true));
   if (decay == 0)
     set(*out, {{"decay.weight", Tensor::zeros({H, H * D}, DType::f64)},
                {"decay.bias", Tensor::full({H}, 800, DType::f64)}});
@@ -129,8 +127,7 @@ struct Read {
   Variable q, k, beta, log_decay, lambda;
 };
 Read read(const Variant& variant, const Sample& x) {
-  const auto state = variant.state_dict();
-  const auto of = [&](const char* name) { return Variable(state.at(name)); };
+  const auto of = [&](const char* name) { return Variable(variant.state_dict().at(name)); };
   const Variable tokens(x.q.contiguous().reshape({2, N, H * D}));
   const auto unit = [](const Tensor& t) {
     const Variable y(t);
@@ -153,9 +150,8 @@ void mesa_weights(Findings& f) {
   equal(f, "inverses", forward(*exact, x), expected, 1e-12);
   equal(f, "conjugate gradients and inverses", *cg, *exact, 1e-11);
   // Of matrices D x D, D steps are exact but for rounding.
-  OptionSet options = bare_mesa;
-  options.emplace_back("steps", D);
-  equal(f, "D steps", *make_variant("mesa", options, made(true)), *exact, 1e-9);
+  equal(f, "D steps", *make_variant("mesa", extended(bare_mesa, {{"steps", D}}), made(true)),
+        *exact, 1e-9);
 }
 
 void mesa_limits(Findings& f) {

@@ -48,8 +48,8 @@ class MobaDecoder final : public Decoder {
   MobaDecoder(int64_t batch, const Config& config, const MobaOptions& options)
       : options_(options),
         heads_(config.heads),
-        cache_(batch, config.kv_heads ? config.kv_heads : config.heads, config.head_dim),
-        means_(batch, config.kv_heads ? config.kv_heads : config.heads, config.head_dim),
+        cache_(batch, config.kv_heads, config.head_dim),
+        means_(batch, config.kv_heads, config.head_dim),
         attend_({.scale = config.softmax_scale()}) {}
 
   Tensor step(const Token& token) override {

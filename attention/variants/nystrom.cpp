@@ -328,9 +328,8 @@ using namespace sizes;
 void nystrom_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made());
   const auto with = [](const OptionSet& options) {
-    OptionSet all{{"landmarks", N}, {"exact_below", 0}};
-    all.insert(all.end(), options.begin(), options.end());
-    return make_variant("nystrom", all, made());
+    return make_variant("nystrom", extended({{"landmarks", N}, {"exact_below", 0}}, options),
+                        made());
   };
   // m = N: F = A = G = P, and P P⁺ P = P. Queries equal to keys, of norm 4, keep P far from
   // singular.

@@ -18,8 +18,6 @@
 // With eps > 0 an exponential estimator computes exp(t - max) + eps as reference implementations
 // do, for comparison. The constants then no longer cancel, and norms above about 2 sqrt(D) make
 // attention uniform.
-#include <algorithm>
-
 #include "longhand/attention/bases/feature_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/features/random_features.h"

@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <vector>
 
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
@@ -145,11 +144,11 @@ void reformer_limits(Findings& f) {
                  each_near(f, what, own, {out.value(), q.grad(), own.dk, v.grad()}, 1e-12));
     }
   // Rounds with the same buckets find the same keys, which count once.
-  const OptionSet once{{"buckets", int64_t{4}}, {"rounds", int64_t{1}}, {"window", int64_t{2}}};
-  OptionSet thrice = once;
-  thrice[1].second = int64_t{3};
-  const auto one_round = make_variant("reformer", once, made(true)),
-             rounds = make_variant("reformer", thrice, made(true));
+  const auto with_rounds = [](int64_t rounds) {
+    return make_variant("reformer", {{"buckets", 4}, {"rounds", rounds}, {"window", 2}},
+                        made(true));
+  };
+  const auto one_round = with_rounds(1), rounds = with_rounds(3);
   const Tensor R = one_round->state_dict().at("rotations");  // (H, 1, 2, D)
   set(*rounds, {{"rotations", R.expand({H, 3, 2, D}).contiguous()}});
   equal(f, "three equal rounds and one", *rounds, *one_round, 1e-13);

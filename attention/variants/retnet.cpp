@@ -70,8 +70,7 @@ void retention_weights(Findings& f) {
   for (int64_t h = 0; h < H; ++h) decays.data<double>()[h] = std::log(decay_of_head(h));
   const Variable g(decays.expand({2, N, H})), q = Variable(x.q) / 2, k(x.k);  // sqrt(D) = 2
   for (const int64_t fastest : {5, 40}) {                                     // 1 - 2^-40: no decay
-    OptionSet options = plain_retnet;
-    options.emplace_back("fastest", fastest);
+    const OptionSet options = extended(plain_retnet, {{"fastest", fastest}});
     const Tensor expected = definitions::retention(q, k, fastest == 5 ? g : Variable()).value();
     const double error = distance(weights(*make_variant("retnet", options, made(true)),
                                           one(x.q, 0, N), one(x.k, 0, N)),
@@ -81,7 +80,7 @@ void retention_weights(Findings& f) {
     f.measured("fastest = ", fastest, " to ", error);
   }
   // Every head has a decay of its own.
-  const Tensor out = forward(*make_variant("retnet", plain_retnet, made(true)), x.q, x.k, x.v);
+  const Tensor out = forward(*make_variant("retnet", plain_retnet, made(true)), x);
   const Variable expected = definitions::apply(definitions::retention(q, k, g), Variable(x.v));
   const double worst = distance(out, expected.value());
   f.expect(worst <= 1e-12, "results of all heads differ by ", worst);

@@ -129,14 +129,12 @@ void rff_limits(Findings& f) {
   const auto variant = make_variant("rff", options, made());
   set(*variant, {{"features", Tensor::zeros({32, D}, DType::f64)}});
   const Sample x;
-  const double d = distance(forward(*variant, x.q, x.k, x.v),
+  const double d = distance(forward(*variant, x),
                             broadcast_to(mean(Variable(x.v), {1}, true), x.v.shape()).value());
   f.expect(d <= 1e-12, "W = 0: the result differs from uniform attention by ", d);
   // Many features: the Gaussian kernel e^(-|q - k|² / (2 sqrt(D) sigma²)).
-  OptionSet many = options;
-  many[0].second = int64_t{20000};
-  many.emplace_back("sigma", 2.0);
-  const auto wide = make_variant("rff", many, made());
+  const auto wide =
+      make_variant("rff", extended(options, {{"features", 20000}, {"sigma", 2.0}}), made());
   const Tensor q = one(x.q, 0, N), k = one(x.k, 0, N), all = definitions::visible(N, N, {});
   const Variable expected = definitions::gaussian(Variable(q), Variable(k), all, 2);
   const double error =
@@ -150,16 +148,14 @@ void rff_limits(Findings& f) {
 // for all tokens and nearly closed, all tokens count alike, as without a gate.
 void rfa_gates(Findings& f) {
   const OptionSet options{{"features", 32}, {"kernel", "rfa"}};
-  OptionSet gated = options;
-  gated.emplace_back("gate", true);
-  const auto with = make_variant("rff", gated, made(true));
+  const auto with = make_variant("rff", extended(options, {{"gate", true}}), made(true));
   const auto constant = [&](double bias) {
     set(*with, {{"gate.weight", Tensor::zeros({H, H * D}, DType::f64)},
                 {"gate.bias", Tensor::full({H}, bias, DType::f64)}});
   };
   const Sample x;
   constant(-40);
-  const double own = distance(forward(*with, x.q, x.k, x.v), x.v);
+  const double own = distance(forward(*with, x), x.v);
   f.expect(own <= 1e-9, "with a gate that keeps nothing the result differs from v by ", own);
   f.measured("keeping nothing and v to ", own);
   constant(30);

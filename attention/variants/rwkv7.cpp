@@ -196,10 +196,8 @@ void rwkv7_limits(Findings& f) {
   // Equal channels and keys of one direction u: κ = ±u, and u's row of the state is multiplied by the
   // eigenvalue e^g - c a, which is negative here.
   for (const bool negative : {false, true}) {
-    OptionSet options = core;
-    options.emplace_back("negative", negative);
-    const auto line =
-        make_variant("rwkv7", options, {.heads = 1, .dim = D, .max_length = N, .causal = true});
+    const auto line = make_variant("rwkv7", extended(core, {{"negative", negative}}),
+                                   {.heads = 1, .dim = D, .max_length = N, .causal = true});
     const double g = -std::exp(-0.5) / (1 + std::exp(-0.4)), a = 1 / (1 + std::exp(-1.5)),
                  eigenvalue = std::exp(g) - (negative ? 1 + least_decay : 1) * a;
     set(*line, {{"decay_bias", Tensor::full({1, D}, 0.4, DType::f64)},

@@ -138,10 +138,8 @@ class Scatterbrain final : public FeatureAttention {
     std::vector<int32_t> lengths(static_cast<size_t>(q.size(0)), static_cast<int32_t>(N));
     if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
     // All but w queries of each sample have far keys on a side.
-    std::vector<int32_t> with_far = lengths;
-    for (int32_t& n : with_far) n = std::max(0, n - static_cast<int32_t>(window_));
-    for (const FarSums& side : far)
-      count(side.sums.value().select(3, v.size(3)), Tensor::from(with_far, {q.size(0)}), pass);
+    const Tensor with_far = lengths_from(Tensor::from(lengths, {q.size(0)}), window_, N);
+    for (const FarSums& side : far) count(side.sums.value().select(3, v.size(3)), with_far, pass);
     return near_and_far(near, far, lengths);
   }
 
@@ -151,12 +149,12 @@ class Scatterbrain final : public FeatureAttention {
 // Keeps the latest w keys and values in a ring, and the sums over the features of the others.
 class ScatterbrainDecoder final : public Decoder {
  public:
-  ScatterbrainDecoder(const Scatterbrain& variant, const Config& config, DType dtype, int64_t batch)
+  ScatterbrainDecoder(const Scatterbrain& variant, int64_t batch)
       : variant_(variant),
-        dtype_(dtype),
-        heads_(config.heads),
-        window_(std::min(variant.window(), config.max_length)),
-        keys_(Tensor::zeros({batch, heads_, window_, config.head_dim}, dtype)),
+        dtype_(variant.parameter_dtype()),
+        heads_(variant.config().heads),
+        window_(std::min(variant.window(), variant.config().max_length)),
+        keys_(Tensor::zeros({batch, heads_, window_, variant.config().head_dim}, dtype_)),
         values_(keys_.clone()) {}
 
   Tensor step(const Token& token) override {
@@ -222,7 +220,7 @@ class ScatterbrainDecoder final : public Decoder {
 
 std::unique_ptr<Decoder> Scatterbrain::make_decoder(int64_t batch) const {
   if (window_ == 0) return FeatureAttention::make_decoder(batch);
-  return std::make_unique<ScatterbrainDecoder>(*this, config(), parameter_dtype(), batch);
+  return std::make_unique<ScatterbrainDecoder>(*this, batch);
 }
 
 using namespace conformance;

@@ -5,7 +5,6 @@
 // Weights are not normalised, so keys do not compete. n is the length of training sequences, which b keeps
 // from growing sums; b is the same for all queries, and may be learned per head. Computed tile by tile in O(N)
 // memory (softmax_attention.h), b as a bias of keys.
-#include <algorithm>
 #include <cmath>
 #include <optional>
 

@@ -22,7 +22,6 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
-#include "longhand/nn/dropout.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {

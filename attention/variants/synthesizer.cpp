@@ -17,12 +17,10 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/nn/dropout.h"
 #include "longhand/nn/init.h"
 #include "longhand/nn/linear.h"
 
@@ -127,17 +125,16 @@ class Synthesizer final : public Variant {
   };
 
   // max(P x + c, 0) of tokens x (B, n, H D): (B, n, H, r).
-  Variable hidden(const Variable& x) const {
+  Variable gates(const Variable& x) const override {
     return relu(reshape(first_->forward(x), {x.size(0), x.size(1), config().heads, hidden_}));
   }
-  Variable gates(const Variable& x) const override { return hidden(x); }
   // The scores (B, H, n, keys) of n queries from `begin` on, with tokens x (B, n, H D); of positions
   // (1, H, n, keys).
   Variable scores(const Variable& x, int64_t begin, int64_t end, int64_t keys) const {
     if (scores_) return unsqueeze(slice(slice(*scores_, 1, begin, end), 2, 0, keys), 0);
     const Variable W = slice(*weight_, 1, 0, keys);  // (H, keys, r)
     const Variable b = unsqueeze(slice(*bias_, 1, 0, keys), 1);
-    return matmul(transpose(hidden(x), 1, 2), transpose(W, 1, 2)) + b;
+    return matmul(transpose(gates(x), 1, 2), transpose(W, 1, 2)) + b;
   }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {

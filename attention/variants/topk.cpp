@@ -18,7 +18,6 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
-#include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
 namespace {

@@ -23,7 +23,6 @@
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
-#include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
 namespace {
@@ -224,7 +223,7 @@ class Window final : public Variant {
   // used.
   Variable attend_near(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
     const auto [begin, N] = pass.tokens;
-    const int64_t n = inputs.q.size(1), H = inputs.q.size(2), B = inputs.q.size(0),
+    const int64_t n = inputs.q.size(1), H = inputs.q.size(2),
                   before = reach(N, n * (pass.join->parts() - 1)),
                   after = config().causal ? 0 : before;
     const Variable around =
@@ -237,14 +236,7 @@ class Window final : public Variant {
     const Variable near = slice(around, 1, first, end);
     const Inputs in{padded(slice(inputs.q, 1, 0, own), before - first, end - before - own),
                     slice(near, 2, 0, H), slice(near, 2, H, 2 * H)};
-    Mask of_near;
-    if (mask.lengths.defined()) {
-      of_near.lengths = mask.lengths.clone();
-      for (int64_t b = 0; b < B; ++b) {
-        int32_t& length = of_near.lengths.data<int32_t>()[b];
-        length = static_cast<int32_t>(std::clamp<int64_t>(length - start - first, 0, end - first));
-      }
-    }
+    const Mask of_near{.lengths = lengths_from(mask.lengths, start + first, end - first)};
     nn::Pass whole = pass;
     whole.tokens = {};
     whole.join = nullptr;

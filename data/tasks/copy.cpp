@@ -36,9 +36,9 @@ struct CopyOptions {
           "before one of the symbols, each equally likely, as in MAD (Poli et al. 2024)");
     sizes.describe(v);
     require_one_or_each(v, {{"length", length}, {"count", count}}, sizes);
-    for (size_t s = 0; s < std::max(length.size(), count.size()); ++s) {
-      const int64_t n = length[std::min(s, length.size() - 1)];
-      v.require(count[std::min(s, count.size() - 1)] <= (n - 1) / 2, "count",
+    for (size_t s = 0; s < segments(); ++s) {
+      const int64_t n = of_segment(length, s);
+      v.require(of_segment(count, s) <= (n - 1) / 2, "count",
                 concat_message("expected 2 count + 1 <= length = ", n));
     }
   }

@@ -2,8 +2,8 @@
 
 #include <string_view>
 
-#include "longhand/core/error.h"
 #include "longhand/core/parallel.h"
+#include "longhand/data/bytes.h"
 
 namespace longhand::data {
 namespace {
@@ -104,8 +104,7 @@ class Generated : public Dataset {
   }
 
   Split split_of(std::span<const int32_t> tokens) const {
-    const std::string_view bytes(reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes());
-    switch (hashes_.fork(bytes).bits(0) & 3) {
+    switch (hashes_.fork(text_of(std::as_bytes(tokens))).bits(0) & 3) {
       case 0:
         return Split::validation;
       case 1:

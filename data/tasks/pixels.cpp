@@ -128,17 +128,14 @@ struct PixelsOptions {
     v.require(!path.empty(), "path",
               "pixels reads a folder of IDX files, such as MNIST: name it with data.path, or "
               "install the Debian package dataset-fashion-mnist");
-    v.integer("train_size", limits.train, {0, int64_t{1} << 40},
+    v.integer("train_size", limits.train, {0, most_examples},
               "maximum number of training images; 0: all");
-    v.integer("validation_size", limits.validation, {0, int64_t{1} << 40},
+    v.integer("validation_size", limits.validation, {0, most_examples},
               "number of validation images, taken from the end of the training set");
-    v.integer("test_size", limits.test, {0, int64_t{1} << 40},
+    v.integer("test_size", limits.test, {0, most_examples},
               "maximum number of test images; 0: all");
   }
 };
-
-// Sizes and classes are stored in the files.
-std::optional<TaskInfo> info_of(const PixelsOptions&) { return std::nullopt; }
 
 Task make(const PixelsOptions& o, uint64_t, const Splits&) {
   const auto& [path, limits] = o;
@@ -167,8 +164,8 @@ Task make(const PixelsOptions& o, uint64_t, const Splits&) {
 }  // namespace
 
 TaskSpec register_pixels() {
-  return make_spec<PixelsOptions>("the class of an image from its grey values, row by row", info_of,
-                                  make);
+  return make_spec<PixelsOptions>("the class of an image from its grey values, row by row", nullptr,
+                                  make);  // sizes and classes are stored in the files
 }
 
 }  // namespace longhand::data

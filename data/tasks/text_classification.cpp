@@ -198,9 +198,6 @@ struct LabelledTextOptions {
   }
 };
 
-// The number of classes is the number of labels.
-std::optional<TaskInfo> info_of(const LabelledTextOptions&) { return std::nullopt; }
-
 Task make(const LabelledTextOptions& o, uint64_t seed, const Splits& used) {
   const std::string& path = o.path;
   const bool folder = is_folder(path);
@@ -233,7 +230,8 @@ Task make(const LabelledTextOptions& o, uint64_t seed, const Splits& used) {
 }  // namespace
 
 TaskSpec register_text_classification() {
-  return make_spec<LabelledTextOptions>("the label of a text, read as bytes", info_of, make);
+  return make_spec<LabelledTextOptions>("the label of a text, read as bytes", nullptr,
+                                        make);  // the number of classes is the number of labels
 }
 
 }  // namespace longhand::data

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/data/bytes.h"
 #include "longhand/data/file.h"
 #include "longhand/data/lines.h"
 #include "longhand/data/registry.h"
@@ -48,8 +49,7 @@ class Windows : public Dataset {
     Digester digester;
     digester.update(
         {text_->data() + begin_, static_cast<size_t>((size_ - 1) * stride_ + length_ + 1)});
-    const std::string shape = concat_message(length_, " ", stride_);
-    digester.update(std::as_bytes(std::span(shape)));
+    digester.update(bytes_of(concat_message(length_, " ", stride_)));
     return hex(digester.digest());
   }
 

@@ -50,23 +50,14 @@ File open_verified(const std::string& path) {
   return file;
 }
 
-/// Refuses misspelt names. Attributes are listed only behind a guard (see Hdf5Reader::attributes()), as
-/// the program has one.
-void check_names_of_file(const Hdf5Reader& file) {
-  const std::string where = file.name() + ": ";
-  check_spelling(file.children("/"), {"train", "validation", "test"}, where, "the group");
-  if (has_file_guard())
-    check_spelling(file.attributes("/"),
-                   {"format", "version", "task", "vocabulary", "classes", "per_token", "causal",
-                    "bytes", "labels", "seed"},
-                   where, "the attribute");
-}
-
-void check_names_of_group(const Hdf5Reader& file, const std::string& group) {
-  const std::string where = file.name() + ": /" + group + ": ";
-  check_spelling(file.children(group), {"tokens", "targets", "lengths"}, where, "the dataset");
-  if (has_file_guard())
-    check_spelling(file.attributes(group), {"content_hash"}, where, "the attribute");
+/// Refuses misspelt names in a group; `what` is in it. Attributes are listed only behind a guard (see
+/// Hdf5Reader::attributes()), as the program has one.
+void check_names(const Hdf5Reader& file, const std::string& group, const std::string& what,
+                 const std::vector<std::string>& children,
+                 const std::vector<std::string>& attributes) {
+  const std::string where = file.name() + (group == "/" ? ": " : ": /" + group + ": ");
+  check_spelling(file.children(group), children, where, what);
+  if (has_file_guard()) check_spelling(file.attributes(group), attributes, where, "the attribute");
 }
 
 class StoredTokens final : public Dataset {
@@ -81,7 +72,7 @@ class StoredTokens final : public Dataset {
     require_name("/", group);
     require_name(group, "tokens");
     require_name(group, "targets");
-    check_names_of_group(*file_, group);
+    check_names(*file_, group, "the dataset", {"tokens", "targets", "lengths"}, {"content_hash"});
     const Shape tokens = shape_of(tokens_), targets = shape_of(targets_);
     check<DataError>(tokens.rank() == 2 && tokens[0] >= 1 && tokens[1] >= 1, where(tokens_),
                      "shape ", tokens,
@@ -346,8 +337,6 @@ struct TokensOptions {
   }
 };
 
-std::optional<TaskInfo> info_of(const TokensOptions&) { return std::nullopt; }
-
 Task make_tokens(const TokensOptions& options, uint64_t seed, const Splits& splits) {
   const std::string& path = options.path;
   if (has_token_lines(path)) {
@@ -360,7 +349,9 @@ Task make_tokens(const TokensOptions& options, uint64_t seed, const Splits& spli
       ": is a folder; expected an HDF5 file, or a folder with train.csv or train.jsonl "
       "and files for validation and test");
   const File file = open_verified(path);
-  check_names_of_file(*file);
+  check_names(*file, "/", "the group", {"train", "validation", "test"},
+              {"format", "version", "task", "vocabulary", "classes", "per_token", "causal", "bytes",
+               "labels", "seed"});
 
   Task task;
   TaskInfo& info = task.info;
@@ -411,7 +402,7 @@ Task make_tokens(const TokensOptions& options, uint64_t seed, const Splits& spli
 }  // namespace
 
 TaskSpec register_tokens() {
-  return make_spec<TokensOptions>("your own data: HDF5, CSV or JSON Lines", info_of, make_tokens);
+  return make_spec<TokensOptions>("your own data: HDF5, CSV or JSON Lines", nullptr, make_tokens);
 }
 
 }  // namespace longhand::data

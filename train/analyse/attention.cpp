@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <utility>
 
 #include "longhand/attention/analysis/weights.h"
 #include "longhand/train/analyse/analyse.h"
@@ -115,8 +114,7 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
       : a.state ? "What the state holds after the last token, by variant, channel of keys and token"
                 : "Attention weights by variant, query and key",
       run ? fmt::format("Of sequence {} of the {} split, {} tokens.", a.index, a.split, length)
-          : fmt::format("Of {} random tokens.", length),
-      {}};
+          : fmt::format("Of {} random tokens.", length)};
   maps.note +=
       fmt::format(" Long ones are averaged over blocks, to at most {} queries and keys.", a.size);
   std::string drawn, summary;
@@ -158,14 +156,12 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
                          .series = run ? std::vector<std::string>{"layer", "head"}
                                        : std::vector<std::string>{"variant"},
                          .colour = "weight"});
-  Results results{
-      .title = run ? "Attention maps of " + run->source.checkpoint : "Attention maps of variants",
-      .summary = summary};
-  if (a.state)
-    results = {.title = "States of variants", .tables = {maps}};
-  else
-    results.tables = {shapes, maps};
-  return {std::move(results), std::move(drawn)};
+  if (a.state) return {{.title = "States of variants", .tables = {maps}}, drawn};
+  return {
+      {.title = run ? "Attention maps of " + run->source.checkpoint : "Attention maps of variants",
+       .summary = summary,
+       .tables = {shapes, maps}},
+      drawn};
 }
 
 }  // namespace longhand::train::analyse

@@ -66,14 +66,13 @@ Table saved_table(const std::string& name, const std::string& title, const Effic
   for (const std::string& variant : a.attention) {
     if (size_option(variant).empty()) continue;
     for (const int64_t length : a.length) {
-      auto& row = table.rows.emplace_back();
+      std::vector<Cell>& row = table.rows.emplace_back();
       row = {variant, length};
       for (const int64_t size : a.sizes) {
-        Cell cell;
+        Cell& cell = row.emplace_back();
         for (const Cost& c : costs)
           if (c.attention == variant && c.length == length && c.size == size)
             cell = saved(costs, c, value);
-        row.push_back(cell);
       }
     }
   }

@@ -47,11 +47,9 @@ std::vector<std::pair<std::string, data::Accuracy>> in_order(
 Results heuristics(const HeuristicsOptions& a, const data::Task& task, Experiment* model,
                    const OnProgress& on_progress) {
   Table table{
-      "heuristics",
-      fmt::format("Accuracy of heuristics: {}, {} split", task.info.name, a.split),
+      "heuristics", fmt::format("Accuracy of heuristics: {}, {} split", task.info.name, a.split),
       "Each is learned from the training split and looks at one property only. A model that is "
-      "not better has not learned more than that. 95 % intervals (Wilson).",
-      {}};
+      "not better has not learned more than that. 95 % intervals (Wilson)."};
   Table groups{"groups",
                "Accuracy by group",
                "",
@@ -84,20 +82,15 @@ Results heuristics(const HeuristicsOptions& a, const data::Task& task, Experimen
       }
   add_bars(table, "Accuracy", "predictor", "accuracy");
   add_bars(groups, "Accuracy by group", "group", "accuracy", {"predictor", "by"});
-  const size_t count = all.size() - (model ? 1 : 0);
-  const auto best = std::max_element(all.begin(), all.begin() + static_cast<int64_t>(count),
-                                     [](const auto& x, const auto& y) {
-                                       return x.second.all.value().mean < y.second.all.value().mean;
-                                     });
-  Results results{
-      .title = "Heuristics of " + task.info.name,
-      .summary = fmt::format("The best heuristic, {}, answers {:.1f} % of the targets{}.",
-                             best->first, 100 * best->second.all.value().mean,
-                             model ? fmt::format("; the model answers {:.1f} %",
-                                                 100 * all.back().second.all.value().mean)
-                                   : "")};
-  results.tables = {table, groups};
-  return results;
+  const auto mean = [](const auto& each) { return each.second.all.value().mean; };
+  const auto best =
+      std::ranges::max_element(all.begin(), model ? all.end() - 1 : all.end(), {}, mean);
+  return {.title = "Heuristics of " + task.info.name,
+          .summary = fmt::format(
+              "The best heuristic, {}, answers {:.1f} % of the targets{}.", best->first,
+              100 * mean(*best),
+              model ? fmt::format("; the model answers {:.1f} %", 100 * mean(all.back())) : ""),
+          .tables = {table, groups}};
 }
 
 }  // namespace longhand::train::analyse

@@ -37,7 +37,7 @@ std::vector<analysis::Kernel> kernels_of(const std::string& name) {
 }
 
 Table kernel_table() {
-  Table table{
+  return {
       "kernel", "Approximations of kernel matrices: error against rows of W, or landmarks, m",
       "|K̂ - K| / |K| (Frobenius norms). expected: for random features the closed form of the rms "
       "error of independent rows, (Σ variance / m)^(1/2) / |K|; for landmarks the least error of "
@@ -48,7 +48,6 @@ Table kernel_table() {
       "random features is as good as one large draw, a mean of Nyström matrices is not: averaging "
       "removes variance, but not the error that all have in common.",
       source_columns()};
-  return table;
 }
 
 Table slope_table(const std::vector<Found>& all) {

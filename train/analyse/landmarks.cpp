@@ -41,8 +41,7 @@ Results landmarks(const LandmarksOptions& given, const LoadedRun* run) {
       "landmarks are exact, whatever the number of tokens. That says nothing about attention: exp "
       "and softmax make S of full rank, and only m = N landmarks are exact. nystrom: softmax(Q "
       "K̃ᵀ) softmax(Q̃ K̃ᵀ)⁺ softmax(Q̃ Kᵀ), each with its own normaliser. Errors have long tails "
-      "where W is close to singular: compare medians.",
-      {}};
+      "where W is close to singular: compare medians."};
   if (run)
     table.note += " Queries and keys are those of the run; S has no mask, also of causal models.";
   int64_t exact_from = 0;  // of all heads
@@ -68,15 +67,13 @@ Results landmarks(const LandmarksOptions& given, const LoadedRun* run) {
   if (run) series.insert(series.begin(), {"layer", "head"});
   table.charts.push_back(
       {"Error against landmarks", "landmarks", "median", series, "q10", "q90", false, true});
-  Results results{
-      .title = "Landmarks on linear and softmax kernels",
-      .summary = exact_from <= options.tokens
-                     ? fmt::format("The linear kernel is exact in all {} draws from {} "
-                                   "landmarks on (D = {}).",
-                                   options.draws, exact_from, options.dim)
-                     : "The linear kernel needs more landmarks than these to be exact."};
-  results.tables = {table};
-  return results;
+  return {.title = "Landmarks on linear and softmax kernels",
+          .summary = exact_from <= options.tokens
+                         ? fmt::format("The linear kernel is exact in all {} draws from {} "
+                                       "landmarks on (D = {}).",
+                                       options.draws, exact_from, options.dim)
+                         : "The linear kernel needs more landmarks than these to be exact.",
+          .tables = {table}};
 }
 
 }  // namespace longhand::train::analyse

@@ -51,14 +51,13 @@ Results spectrum(const SourceOptions& options, const LoadedRun* run,
   add_chart(values, "Cumulative energy of singular values (Linformer, figure 1)", "index", "energy",
             source_series(of_run));
   add_chart(values, "Singular values", "index", "value", source_series(of_run), false, true);
-  Results results{
+  return {
       .title = of_run ? "Spectra of attention in " + run->source.checkpoint
                       : "Spectra of attention on random inputs",
       .summary = fmt::format("At {} tokens, {:.0f} % of the singular values hold 90 % of their sum "
                              "(last group).",
-                             all.back().length, 100 * share)};
-  results.tables = {ranks, values};
-  return results;
+                             all.back().length, 100 * share),
+      .tables = {ranks, values}};
 }
 
 }  // namespace longhand::train::analyse

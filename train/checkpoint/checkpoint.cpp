@@ -249,7 +249,7 @@ Checkpoint load(data::RegularFile file) {
 }
 
 std::string stored_digest(const std::filesystem::path& path) {
-  return data::hex(data::read_trailer(path, checkpoint_file).digest);
+  return data::hex(data::read_trailer(data::RegularFile(path), checkpoint_file).digest);
 }
 
 std::string resume_warning(const Checkpoint& checkpoint) {

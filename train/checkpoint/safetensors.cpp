@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "longhand/train/checkpoint/bytes.h"
+#include "longhand/data/bytes.h"
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/results/json.h"
 

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "longhand/core/error.h"
+#include "longhand/core/options.h"
 #include "longhand/core/parallel.h"
 #include "longhand/data/file.h"
 #include "longhand/train/cli/child.h"
@@ -57,12 +58,10 @@ ArgumentPage page_of(const CLI::Option& option) {
   if (page.positional) page.names.push_back(option.get_name(true));
   page.value = option.get_type_name();
   page.text = option.get_description();
-  std::string others;
-  for (const CLI::Option* const other : option.get_excludes()) {
-    const std::string name = other->get_positional() ? other->get_type_name() : other->get_name();
-    others += (others.empty() ? "" : ", ") + name;
-  }
-  if (!others.empty()) page.text += " (not with " + others + ")";
+  std::vector<std::string> others;
+  for (const CLI::Option* const other : option.get_excludes())
+    others.push_back(other->get_positional() ? other->get_type_name() : other->get_name());
+  if (!others.empty()) page.text += " (not with " + comma_list(others) + ")";
   page.required = option.get_required();
   page.repeated = option.get_items_expected_max() > 1;
   return page;
@@ -204,8 +203,7 @@ Argument& Argument::environment(const std::string& variable) {
 
 CLI::App& Command::subcommand(const std::string& name) {
   CLI::App& app = *app_->add_subcommand(name);
-  const std::string command = name_of(app);
-  const CommandText& text = text_of_command(command);
+  const CommandText& text = text_of_command(name_of(app));
   app.description(text.line);
   app.footer(text.footer);
   return app;
@@ -225,8 +223,7 @@ Command Command::group(const std::string& name) {
 
 template <class T>
 Argument Command::add(const std::string& name, T& to) {
-  const std::string command = name_of(*app_);
-  const auto& [value, text] = text_of_argument(command, name);
+  const auto& [value, text] = text_of_argument(name_of(*app_), name);
   CLI::Option* const option = app_->add_option(name, to, text)->type_name(value);
   if (value.ends_with(",...")) option->delimiter(',');
   using One = typename Single<T>::type;

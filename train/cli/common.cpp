@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "longhand/core/options.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
 #include "longhand/train/checkpoint/checkpoint.h"
@@ -62,13 +63,7 @@ std::string shell_word(const std::string& word) {
   constexpr const char* plain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./=-,:+@%";
   if (!word.empty() && word.find_first_not_of(plain) == std::string::npos) return word;
-  std::string out = "'";
-  for (const char c : word) {
-    if (c == '\'') out.append("'\\'");
-    out.push_back(c);
-  }
-  out.push_back('\'');
-  return out;
+  return "'" + replaced(word, '\'', "'\\''") + "'";
 }
 
 std::string set_flags(const Common& common) {

@@ -1,10 +1,10 @@
 #include "longhand/train/config/config.h"
 
 #include <algorithm>
-#include <system_error>
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/data/lines.h"
 #include "longhand/train/config/toml.h"
 
 namespace longhand::train {
@@ -24,8 +24,7 @@ std::string kind_of_path(const OptionValue& value) {
   const std::string* const text = std::get_if<std::string>(&value);
   if (!text || text->empty()) return "";
   const std::filesystem::path path = *text;
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) return "folder";
+  if (data::is_folder(path)) return "folder";
   return "file " + path.extension().string();
 }
 

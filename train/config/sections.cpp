@@ -46,9 +46,7 @@ void Seed::describe(OptionVisitor& v) {
 }
 
 void TrainSection::describe(OptionVisitor& v) {
-  Seed of_all{seed};
-  of_all.describe(v);
-  seed = of_all.seed;
+  Seed::describe(v);
   loading.describe(v);
   trainer.describe(v, loading.batch_size);
   init.describe(v);

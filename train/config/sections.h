@@ -34,9 +34,15 @@ struct DistillOptions {
   void describe(OptionVisitor& v, bool recompute);
 };
 
-/// The section [train].
-struct TrainSection {
+/// train.seed alone.
+struct Seed {
   int64_t seed = 0;
+
+  void describe(OptionVisitor& v);
+};
+
+/// The section [train].
+struct TrainSection : Seed {
   data::LoaderConfig loading{};
   TrainerOptions trainer{};
   InitOptions init{};
@@ -63,13 +69,6 @@ struct Plan {
   data::DataMemory data{};  // as far as it is known without them
   /// Every option that applies, with its value: the effective configuration.
   EffectiveSections effective{};
-};
-
-/// train.seed alone.
-struct Seed {
-  int64_t seed = 0;
-
-  void describe(OptionVisitor& v);
 };
 
 }  // namespace longhand::train

@@ -387,12 +387,8 @@ std::vector<ModelSeconds> compare_models(const std::vector<attention::Transforme
   for (int64_t i = -warm_up; !are_enough(options, i, total / static_cast<double>(models.size()));
        ++i)
     for (size_t m = 0; m < models.size(); ++m) {
-      const double start = clock_seconds();
-      benches[m]->predict();
-      const double predicted = clock_seconds() - start;
-      const double middle = clock_seconds();
-      benches[m]->step(i + warm_up);
-      const double stepped = clock_seconds() - middle;
+      const double predicted = mean_seconds(0, [&] { benches[m]->predict(); });
+      const double stepped = mean_seconds(0, [&] { benches[m]->step(i + warm_up); });
       if (i < 0) continue;
       forward[m].push_back(predicted);
       step[m].push_back(stepped);

@@ -13,16 +13,15 @@ std::vector<CostSlope> slopes_of(const std::vector<Cost>& costs, int64_t Cost::*
   std::vector<CostSlope> out;
   const auto key = [&](const Cost& c) { return std::pair(c.attention, c.*fixed); };
   for (const auto& group : in_groups(costs, key)) {
-    std::vector<double> x;
-    for (const Cost* const cost : group)
-      if (cost->*varied > 0) x.push_back(static_cast<double>(cost->*varied));
-    if (std::set(x.begin(), x.end()).size() < 2) continue;
-    const auto line = [&](double Cost::*value) {
-      std::vector<double> y;
+    const auto values = [&](auto Cost::*value) {
+      std::vector<double> out_of_group;
       for (const Cost* const cost : group)
-        if (cost->*varied > 0) y.push_back(cost->*value);
-      return fit_power(x, y);
+        if (cost->*varied > 0) out_of_group.push_back(static_cast<double>(cost->*value));
+      return out_of_group;
     };
+    const std::vector<double> x = values(varied);
+    if (std::set(x.begin(), x.end()).size() < 2) continue;
+    const auto line = [&](double Cost::*value) { return fit_power(x, values(value)); };
     out.push_back({group[0]->attention, group[0]->*fixed, line(&Cost::seconds),
                    line(&Cost::seconds_forward), line(&Cost::bytes)});
   }

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <optional>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "longhand/core/parallel.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/cost/efficiency.h"
 
 namespace longhand::train {
 namespace {
@@ -60,8 +59,7 @@ Group plan_group(ForecastRequest request, bool here, int64_t ranks, const Memory
     const int64_t sequences = request.memory.train.loading.batch_size;
     out.why = fmt::format(
         "cannot train: the number of ranks that divide {} {} must be a power of two, and that of "
-        "ranks "
-        "that divide a sequence a divisor of the rest",
+        "ranks that divide a sequence a divisor of the rest",
         sequences, sequences == 1 ? "sequence" : "sequences");
     return out;
   }
@@ -77,13 +75,11 @@ std::string speed_text(double times) {
 
 Table choice_table(const std::vector<Group>& groups, const ForecastRequest& request,
                    const std::string& title) {
-  Table table{"choices",
-              title,
+  Table table{"choices", title,
               fmt::format("Computed, not measured. Compute: {}. Network: {}. Split: ranks that "
                           "divide the sequences of a batch x ranks that divide the tokens of "
                           "each. Sent and memory are those of one rank.",
-                          request.compute.source, request.network.source()),
-              {}};
+                          request.compute.source, request.network.source())};
   for (const Group& g : groups) {
     const auto of_chosen = [&](const auto& value) {
       return g.choice ? Cell(value(g.chosen())) : Cell();
@@ -141,26 +137,23 @@ Table forecast_table(const std::vector<Group>& groups) {
 std::string summary_of(const std::vector<Group>& groups) {
   constexpr double equal = 1.05;
   std::string out;
-  std::set<int64_t> done;
-  for (const Group& first : groups) {
-    if (!done.insert(first.length).second) continue;
+  for (const auto& same_length : in_groups(groups, [](const Group& g) { return g.length; })) {
+    const std::string tokens = with_commas(same_length[0]->length);
     const Group* best = nullptr;
-    for (const Group& g : groups) {
-      if (g.length != first.length || !g.choice || !g.chosen().fits) continue;
-      const double ratio = best ? best->chosen().seconds() / g.chosen().seconds() : INFINITY;
-      if (ratio > equal || (ratio > 1 / equal && g.ranks < best->ranks)) best = &g;
+    for (const Group* const g : same_length) {
+      if (!g->choice || !g->chosen().fits) continue;
+      const double ratio = best ? best->chosen().seconds() / g->chosen().seconds() : INFINITY;
+      if (ratio > equal || (ratio > 1 / equal && g->ranks < best->ranks)) best = g;
     }
     if (!out.empty()) out += " ";
     if (!best) {
-      out += fmt::format("{} tokens do not fit on any of these numbers of ranks.",
-                         with_commas(first.length));
+      out += fmt::format("{} tokens do not fit on any of these numbers of ranks.", tokens);
       continue;
     }
     const Forecast& f = best->chosen();
-    out += fmt::format("{} tokens: {} {} as {}, {} a step, {} times as fast as one rank.",
-                       with_commas(first.length), best->ranks, best->ranks == 1 ? "rank" : "ranks",
-                       to_text(f.split), seconds_text(f.seconds()),
-                       speed_text(best->one / f.seconds()));
+    out += fmt::format("{} tokens: {} {} as {}, {} a step, {} times as fast as one rank.", tokens,
+                       best->ranks, best->ranks == 1 ? "rank" : "ranks", to_text(f.split),
+                       seconds_text(f.seconds()), speed_text(best->one / f.seconds()));
   }
   return out;
 }
@@ -195,13 +188,11 @@ Results plan(const ForecastRequest& request,
       groups.push_back(plan_group(of_length, options.here, ranks, request.limit));
     }
   const std::string attention = request.memory.model.attention_name();
-  Results out{.title = fmt::format("{} attention on several ranks, computed", attention),
-              .summary = summary_of(groups)};
-  out.tables = {choice_table(groups, request,
-                             fmt::format("The best split: {} attention, {} sequences a step",
-                                         attention, request.memory.train.loading.batch_size)),
-                forecast_table(groups)};
-  return out;
+  const std::string title = fmt::format("The best split: {} attention, {} sequences a step",
+                                        attention, request.memory.train.loading.batch_size);
+  return {.title = fmt::format("{} attention on several ranks, computed", attention),
+          .summary = summary_of(groups),
+          .tables = {choice_table(groups, request, title), forecast_table(groups)}};
 }
 
 }  // namespace longhand::train

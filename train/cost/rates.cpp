@@ -150,8 +150,7 @@ std::vector<CollectiveRate> fit_rates(const std::vector<CollectiveTime>& times) 
     if (std::ranges::any_of(out, same)) continue;
     std::vector<CollectiveTime> own;
     std::ranges::copy_if(times, std::back_inserter(own), same);
-    const double latency =
-        std::ranges::min_element(own, {}, [](const CollectiveTime& t) { return t.bytes; })->seconds;
+    const double latency = std::ranges::min_element(own, {}, &CollectiveTime::bytes)->seconds;
     // Minimises the sum of ((t - latency - x b) / t)² over x = 1 / bandwidth.
     double with_rest = 0, squares = 0, fastest = 0;
     for (const CollectiveTime& t : own) {
@@ -189,8 +188,7 @@ Table rate_table(const std::vector<CollectiveRate>& rates) {
 }
 
 std::vector<CollectiveRate> rates_in(const Results& results, const std::string& source) {
-  const auto found = std::ranges::find_if(results.tables,
-                                          [](const Table& table) { return table.name == "rates"; });
+  const auto found = std::ranges::find(results.tables, "rates", &Table::name);
   check<DataError>(results.kind == "bench comm" && found != results.tables.end(), source,
                    ": expected results of longhand-mpi bench comm, got those of ", results.kind);
   // Numbers without a fraction may have been read as integers.

@@ -34,14 +34,13 @@ std::vector<int64_t> first_rows(const data::Dataset& dataset, const EvaluationOp
           if (batch.targets.dtype() != DType::i32) {
             for (const int64_t example : examples) ++rows[static_cast<size_t>(example) + 1];
             count += std::ssize(examples);
-            if (on_count) on_count(count);
-            return;
+          } else {
+            const Tensor places = counted_places(batch.targets);
+            const int64_t width = batch.targets.numel() / std::ssize(examples);
+            for (const int32_t place : places.to_vector<int32_t>())
+              ++rows[static_cast<size_t>(examples[static_cast<size_t>(place / width)]) + 1];
+            count += places.numel();
           }
-          const Tensor places = counted_places(batch.targets);
-          const int64_t width = batch.targets.numel() / std::ssize(examples);
-          for (const int32_t place : places.to_vector<int32_t>())
-            ++rows[static_cast<size_t>(examples[static_cast<size_t>(place / width)]) + 1];
-          count += places.numel();
           if (on_count) on_count(count);
         });
   });

@@ -48,7 +48,8 @@ class Checker final : public OperationObserver {
     bool masked = makes_masks(operation.name);  // or its input was
     for (const Variable& input : operation.inputs) {
       if (!input.defined() || !is_float(input.dtype())) continue;
-      now.inputs.push_back(named_range(input.value()));
+      const auto name = names_.find(address(input.value()));
+      now.inputs.push_back(range_of(input.value(), name == names_.end() ? "" : name->second));
       const ValueRange& range = now.inputs.back();
       masked = masked || (range.negative_infinity > 0 && range.name.empty());
     }
@@ -89,11 +90,6 @@ class Checker final : public OperationObserver {
   [[noreturn]] void fail(BadOperation operation) {
     first = overflow_ ? std::move(overflow_) : std::move(operation);
     throw Found();
-  }
-
-  ValueRange named_range(const Tensor& tensor) const {
-    const auto found = names_.find(address(tensor));
-    return range_of(tensor, found == names_.end() ? "" : found->second);
   }
 
   /// The module of the parameters if they all belong to one inside the module that runs, else the latter.
@@ -140,7 +136,6 @@ std::vector<ValueRange> not_finite(const Checkpoint& checkpoint) {
 }  // namespace
 
 ValueRange range_of(const Tensor& tensor, std::string name) {
-  constexpr double none = std::numeric_limits<double>::quiet_NaN();
   ValueRange out{.name = std::move(name), .shape = tensor.shape(), .dtype = tensor.dtype()};
   bool any = false;
   const Tensor dense = tensor.contiguous();
@@ -159,7 +154,7 @@ ValueRange range_of(const Tensor& tensor, std::string name) {
       }
     }
   });
-  if (!any) out.least = out.greatest = none;
+  if (!any) out.least = out.greatest = std::numeric_limits<double>::quiet_NaN();
   return out;
 }
 

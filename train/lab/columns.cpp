@@ -69,26 +69,21 @@ RowField key_fields(const std::vector<std::string>& keys, const Settings& values
   return out;
 }
 
-namespace {
-
-/// The different finite numbers in a column; none if it holds text.
-std::set<double> numbers_in(const Table& table, const std::string& column) {
-  std::set<double> numbers;
-  for (const auto& row : table.rows) {
-    const Cell& cell = row[table.column(column)];
-    if (std::holds_alternative<std::string>(cell)) return {};
-    if (const auto number = number_in(cell); number && std::isfinite(*number))
-      numbers.insert(*number);
-  }
-  return numbers;
+RowField score_fields(const std::string& name, const Estimate& score, const std::string& heading) {
+  return {{{name, heading}, {"low", "95 % from"}, {"high", "to"}},
+          {known(score.mean), known(score.low), known(score.high)}};
 }
-
-}  // namespace
 
 void add_chart_against(Table& table, const std::string& title, const std::string& x,
                        const std::string& y, std::vector<std::string> series) {
   constexpr double decade = 8;  // ratio from which a logarithmic axis is easier to read
-  const std::set<double> numbers = numbers_in(table, x);
+  std::set<double> numbers;
+  for (const auto& row : table.rows) {
+    const Cell& cell = row[table.column(x)];
+    if (std::holds_alternative<std::string>(cell)) return;
+    if (const auto number = number_in(cell); number && std::isfinite(*number))
+      numbers.insert(*number);
+  }
   if (numbers.size() < 2) return;
   const double low = *numbers.begin(), high = *numbers.rbegin();
   add_chart(table, title + " against " + table.columns[table.column(x)].shown(), x, y,

@@ -34,6 +34,8 @@ Cell option_cell(const OptionValue& value, const std::string& text);
 /// The columns of the axes' keys, and their cells in a row with these values; those of keys without a
 /// value are not available.
 RowField key_fields(const std::vector<std::string>& keys, const Settings& values);
+/// The columns NAME, low and high of a score with its 95 % interval, which a reader sees as one.
+RowField score_fields(const std::string& name, const Estimate& score, const std::string& heading);
 
 /// A chart of y against the column x, "TITLE against X", with a logarithmic axis where that is
 /// easier to read, if x holds at least two different numbers and nothing else.

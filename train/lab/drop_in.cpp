@@ -1,7 +1,6 @@
 #include "longhand/train/lab/drop_in.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -29,12 +28,6 @@ std::string text_of(const Config& config, F select) {
   return text;
 }
 
-/// Every option that applies, of a configuration that may leave out some.
-Config complete(const Config& config, const std::string& name) {
-  const auto task = read_task_info(config);
-  return Config::parse(effective_config(config, task ? &*task : nullptr), name);
-}
-
 /// "kernel.projection" for the tensors of all layers.
 std::string names_of_tensors(const std::vector<std::string>& tensors) {
   constexpr std::string_view part = ".attention.";
@@ -43,15 +36,8 @@ std::string names_of_tensors(const std::vector<std::string>& tensors) {
     const size_t at = tensor.find(part);
     names.insert(at == std::string::npos ? tensor : tensor.substr(at + part.size()));
   }
-  return fmt::format("{}", fmt::join(names, ", "));
+  return comma_list({names.begin(), names.end()});
 }
-
-/// The scores of a model for all seeds.
-struct Scored {
-  std::vector<Metrics> draws{};                                   // by seed; one without seeds
-  ExampleScores examples{};                                       // means over seeds
-  std::vector<std::pair<std::string, ExampleScores>> segments{};  // of a mixture
-};
 
 /// A model to evaluate: the run's own on some data, or a variant.
 struct Candidate {
@@ -66,7 +52,10 @@ struct Candidate {
   std::vector<int64_t> seeds{};  // empty: none has an effect, or none was asked for
   Fresh fresh{};
   std::string algorithm{};
-  Scored scored{};
+  // Its scores for all seeds.
+  std::vector<Metrics> draws{};                                   // by seed; one without seeds
+  ExampleScores examples{};                                       // means over seeds
+  std::vector<std::pair<std::string, ExampleScores>> segments{};  // of a mixture
 };
 
 struct Data {
@@ -92,7 +81,8 @@ class DropIn {
   }
 
   Results results() {
-    count_examples();
+    for (const Candidate& each : candidates_)
+      all_ += examples_of(each) * std::max<int64_t>(1, std::ssize(each.seeds));
     for (size_t d = 0; d < data_.size(); ++d)
       for (Candidate& each : candidates_)
         if (each.data == d) evaluate(each);
@@ -111,7 +101,7 @@ class DropIn {
     });
   }
 
-  /// The model as trained, on the data of a variant.
+  /// The model as trained, on the data of a variant, with every option that applies.
   Config trained_for(const Sweep& sweep, const SweepVariant& variant) const {
     Config config = run_.config;
     for (const std::string& assignment : sweep.set)
@@ -119,7 +109,8 @@ class DropIn {
     Settings others = variant.values;
     std::erase_if(others, [](const Setting& setting) { return is_attention(setting.key); });
     assign(config, others);
-    return complete(config, run_.file);
+    const auto task = read_task_info(config);
+    return Config::parse(effective_config(config, task ? &*task : nullptr), run_.file);
   }
 
   /// Adds all variants. Before the first one on each data set comes the model as trained, unless a
@@ -204,11 +195,6 @@ class DropIn {
     return examples;
   }
 
-  void count_examples() {
-    for (const Candidate& each : candidates_)
-      all_ += examples_of(each) * std::max<int64_t>(1, std::ssize(each.seeds));
-  }
-
   void evaluate(Candidate& candidate) {
     std::vector<std::optional<int64_t>> seeds(candidate.seeds.begin(), candidate.seeds.end());
     if (seeds.empty()) seeds.emplace_back();
@@ -225,15 +211,15 @@ class DropIn {
                                  options_.on_progress(done_ + p.examples, all_, candidate.label);
                              }}));
       done_ += examples_of(candidate);
-      candidate.scored.draws.push_back(total(by_seed.back()).members[0].metrics);
+      candidate.draws.push_back(total(by_seed.back()).members[0].metrics);
     }
     for (size_t s = 0; s < by_seed.front().size(); ++s) {
       std::vector<ExampleScores> same;
       for (const auto& segments : by_seed) same.push_back(segments[s].members[0].examples);
       const ExampleScores over_seeds = mean(same);
-      candidate.scored.examples.append(over_seeds);
+      candidate.examples.append(over_seeds);
       if (by_seed.front().size() > 1)
-        candidate.scored.segments.emplace_back(by_seed.front()[s].name, over_seeds);
+        candidate.segments.emplace_back(by_seed.front()[s].name, over_seeds);
     }
   }
 
@@ -245,11 +231,6 @@ class DropIn {
 
   RowField keys_of(const Candidate& candidate) const {
     return key_fields(grid_.keys, candidate.variant ? candidate.variant->values : Settings{});
-  }
-
-  /// To the model as trained, which has none itself.
-  static ScoreDifference difference_to(const ExampleScores& own, const ExampleScores* reference) {
-    return reference ? difference(own, *reference) : ScoreDifference{};
   }
 
   Table variants_table() const {
@@ -269,24 +250,23 @@ class DropIn {
     const bool bytes = info.bytes && info.per_token;
     bool initialised = false;
     for (const Candidate& each : candidates_) {
-      const Scored& scored = each.scored;
-      const Estimate loss = loss_of(scored.examples);
+      const Estimate loss = loss_of(each.examples);
       std::vector<double> losses, accuracies;
-      if (scored.draws.size() > 1)
-        for (const Metrics& draw : scored.draws) {
+      if (each.draws.size() > 1)
+        for (const Metrics& draw : each.draws) {
           losses.push_back(draw.loss());
           accuracies.push_back(draw.accuracy());
         }
-      const ScoreDifference trained = difference_to(
-          scored.examples, each.as_trained ? nullptr : &reference_of(each).scored.examples);
+      ScoreDifference trained;
+      if (!each.as_trained) trained = difference(each.examples, reference_of(each).examples);
       add_row(table, {{"variant", each.label},
                       keys_of(each),
-                      {"examples", scored.examples.size()},
-                      {"draws", std::ssize(scored.draws)},
+                      {"examples", each.examples.size()},
+                      {"draws", std::ssize(each.draws)},
                       {"loss", loss, "loss"},
                       bytes ? RowField{"bits_per_byte", loss.mean / std::log(2.0), "bits per byte"}
                             : RowField{},
-                      {"accuracy", accuracy_of(scored.examples), "accuracy"},
+                      {"accuracy", accuracy_of(each.examples), "accuracy"},
                       {"loss_over_draws", estimate(losses), "loss over draws"},
                       {"accuracy_over_draws", accuracy_of_seeds(accuracies), "accuracy over draws"},
                       {"loss_difference", trained.loss, "loss - as trained"},
@@ -308,7 +288,7 @@ class DropIn {
     Table table{.name = "draws", .title = "Draws, one by one"};
     for (const Candidate& each : candidates_)
       for (size_t i = 0; i < each.seeds.size(); ++i) {
-        const Metrics& draw = each.scored.draws[i];
+        const Metrics& draw = each.draws[i];
         add_row(table, {{"variant", each.label},
                         keys_of(each),
                         {"seed", each.seeds[i]},
@@ -321,10 +301,10 @@ class DropIn {
   Table segments_table() const {
     Table table{.name = "segments", .title = "Segments of the mixture, one by one"};
     for (const Candidate& each : candidates_)
-      for (size_t s = 0; s < each.scored.segments.size(); ++s) {
-        const auto& [name, scores] = each.scored.segments[s];
-        const ScoreDifference trained = difference_to(
-            scores, each.as_trained ? nullptr : &reference_of(each).scored.segments[s].second);
+      for (size_t s = 0; s < each.segments.size(); ++s) {
+        const auto& [name, scores] = each.segments[s];
+        ScoreDifference trained;
+        if (!each.as_trained) trained = difference(scores, reference_of(each).segments[s].second);
         add_row(table, {{"variant", each.label},
                         keys_of(each),
                         {"segment", name},
@@ -349,8 +329,7 @@ class DropIn {
     std::vector<Loss> losses;
     for (const Candidate& each : candidates_) {
       if (each.as_trained || each.same) continue;
-      const ScoreDifference trained =
-          difference(each.scored.examples, reference_of(each).scored.examples);
+      const ScoreDifference trained = difference(each.examples, reference_of(each).examples);
       const Estimate of_metric = by_loss ? trained.loss : trained.accuracy;
       if (!std::isnan(of_metric.mean)) losses.push_back({&each, of_metric});
     }
@@ -360,7 +339,7 @@ class DropIn {
                      : a.difference.mean > b.difference.mean;
     });
     const auto score = [&](const Candidate& each) {
-      const ExampleScores& scores = each.scored.examples;
+      const ExampleScores& scores = each.examples;
       return to_text(Cell{(by_loss ? loss_of(scores) : accuracy_of(scores)).mean}, 3);
     };
     const auto text_of = [&](const char* what, const Loss& loss) {

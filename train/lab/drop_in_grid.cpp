@@ -33,8 +33,7 @@ Axis axis_of(const std::string& assignment) {
     const std::string key = config.given().begin()->first;
     if (key == "attention.type" && value.find('+') != std::string::npos)
       config.assign("attention", "type", split_at(value, '+'), "--over");
-    const auto given = config.given();
-    axis.points.push_back({{given.begin()->first, given.begin()->second, "--over"}});
+    axis.points.push_back({{key, config.given().at(key), "--over"}});
   }
   return axis;
 }

@@ -15,7 +15,6 @@
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config/experiment.h"
-#include "longhand/train/lab/manifest.h"
 
 namespace longhand::train {
 namespace {
@@ -222,7 +221,6 @@ void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
 }
 
 bool is_baseline(const Sweep& sweep, const SweepVariant& variant) {
-  if (sweep.baseline.empty()) return false;
   return std::ranges::all_of(sweep.baseline, [&](const auto& each) {
     const OptionValue* const value = find(variant.values, each.first);
     return value && is_one_of(*value, each.second);
@@ -369,7 +367,7 @@ Grid expand(const Sweep& sweep) {
                          sweep.search->axis.where, ": search: ", setting.key, " is an axis, too");
       keys.push_back(setting.key);
     }
-    grid.search_key = fmt::format("{}", fmt::join(keys, ", "));
+    grid.search_key = comma_list(keys);
     for (const Settings& trial : trials) grid.trials.push_back(label_of(trial, keys));
   }
   const Config config = sweep.config();

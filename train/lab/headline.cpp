@@ -126,10 +126,11 @@ Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
   if (ranked.empty()) return {fmt::format("No run{} has been evaluated yet.", where), {}};
   const Contender& best = *ranked[0];
   const std::string score = rounded(mean_of_scores(best));
+  const std::string reached = fmt::format("{}{} of {}{}", metric.article(), metric.heading(), score,
+                                          interval(metric, best));
   Verdict out{"", {best.name}};
   if (ranked.size() == 1) {
-    out.sentence = fmt::format("{} reaches {}{} of {}{}{}.", best.name, metric.article(),
-                               metric.heading(), score, interval(metric, best), where);
+    out.sentence = fmt::format("{} reaches {}{}.", best.name, reached, where);
     if (best.scores.size() == 1) out.sentence += " With one seed, chance is not excluded.";
     return out;
   }
@@ -148,8 +149,6 @@ Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
   }
   const Contender& next = *ranked[1];
   const double ahead = std::abs(mean_of_scores(best) - mean_of_scores(next));
-  const std::string reached = fmt::format("{}{} of {}{}", metric.article(), metric.heading(), score,
-                                          interval(metric, best));
   const char* const side = metric.is_accuracy() ? "above" : "below";
   if (out.best.size() == 1) {
     out.sentence = fmt::format("{} is the best of {} variants{}, with {}, {} {} {}", best.name,

@@ -39,12 +39,6 @@ FileDigests digests_of(const fs::path& cell) {
   return out;
 }
 
-std::string line_of(const std::string& hash, const FileDigests& files) {
-  std::string line = hash;
-  for (const auto& [name, digest] : files) line += " " + name + " " + digest;
-  return data::text_digest(line) + " " + line + "\n";
-}
-
 /// The exclusive right to change the manifest, which others have for the time of one write.
 std::unique_ptr<Claim> lock(const fs::path& sweep) {
   for (const double begin = clock_seconds(); clock_seconds() - begin < 60;) {
@@ -57,7 +51,11 @@ std::unique_ptr<Claim> lock(const fs::path& sweep) {
 
 void write_manifest(const fs::path& sweep, const Manifest& manifest) {
   std::string text;
-  for (const auto& [hash, files] : manifest.cells) text += line_of(hash, files);
+  for (const auto& [hash, files] : manifest.cells) {
+    std::string line = hash;
+    for (const auto& [name, digest] : files) line += " " + name + " " + digest;
+    text += data::text_digest(line) + " " + line + "\n";
+  }
   data::write_file_durably(sweep / "manifest", text);
 }
 

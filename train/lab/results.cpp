@@ -42,13 +42,13 @@ Cell rounded(double value) {
 RowField chosen(const Sweep& sweep, const Grid& grid, const char* column,
                 std::optional<size_t> trial) {
   if (!sweep.search) return {};
-  const auto value = [&]() -> Cell {
-    if (!trial) return {};
+  Cell value;
+  if (trial) {
     const Settings& point = sweep.search->axis.points[*trial];
-    return point.size() == 1 ? option_cell(point.front().value, plain_text(point.front().value))
-                             : Cell{grid.trials[*trial]};
-  };
-  return {column, value(), grid.search_key};
+    value = point.size() == 1 ? option_cell(point.front().value, plain_text(point.front().value))
+                              : Cell{grid.trials[*trial]};
+  }
+  return {column, value, grid.search_key};
 }
 
 /// What training and using a variant costs.
@@ -172,7 +172,7 @@ std::string unequal(const Costs& own, const Costs& baseline) {
   for (size_t b = 0; b < budgets.size(); ++b)
     if (const auto more = excess(own[b], baseline[b]))
       out.push_back(fmt::format("{} {:+.0f} %", budgets[b].word, 100 * *more));
-  return fmt::format("{}", fmt::join(out, ", "));
+  return comma_list(out);
 }
 
 /// "2 of 3" seeds where a mean has no interval because some seeds solved the task and others did not.
@@ -181,10 +181,6 @@ std::string solved_text(const Sweep& sweep, const Row& row) {
   return !found ? ""
                 : fmt::format("{:.0f} of {}", found->mean * static_cast<double>(found->count),
                               found->count);
-}
-
-Estimate metric_estimate(const Sweep& sweep, const Row& row) {
-  return mean_of(row.test, sweep.metric == "accuracy", row.examples);
 }
 
 /// Whether the scores of finished cells are of the validation split, for want of a test split.
@@ -237,13 +233,11 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
                                    scored == "test" ? "test" : "validation")};
   table.note =
       "Means over seeds, with 95 % intervals (Student's t; of an accuracy also for the choice of "
-      "the "
-      "test examples, and cut to 0 … 1; of a loss, cut at 0). "
+      "the test examples, and cut to 0 … 1; of a loss, cut at 0). "
       "Difference and p are those of a paired t test against the baseline, seed by seed, with p "
       "corrected for the number of tests (Holm); there is no p where few seeds solve the task and "
       "others do not, or where all differences are equal. The checkpoint was chosen on the "
-      "validation "
-      "split. Memory and times are measured, and depend on what else the machine did.";
+      "validation split. Memory and times are measured, and depend on what else the machine did.";
   if (scored != "test")
     table.note +=
         " The data have no test split: scores are those of the validation split, which also chose "
@@ -274,7 +268,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     const Row& row = rows[i];
     const Costs* const baseline =
         row.variant->baseline ? &rows[*row.variant->baseline].costs : nullptr;
-    const Estimate interval = metric_estimate(sweep, row);
+    const Estimate score = mean_of(row.test, sweep.metric == "accuracy", row.examples);
     RowField costs;
     for (size_t b = 0; b < budgets.size(); ++b) {
       costs.columns.push_back(budgets[b].column);
@@ -288,13 +282,11 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
              key_fields(grid.keys, row.variant->values),
              chosen(sweep, grid, "chosen", row.trial),
              window_field(sweep, row),
-             {"seeds", interval.count},
+             {"seeds", score.count},
              {"validation", known(mean(values_of(row.validation))), "validation " + sweep.metric},
-             {sweep.metric, known(interval.mean), scored + " " + sweep.metric},
-             {"low", known(interval.low), "95 % from"},
-             {"high", known(interval.high), "to"},
+             score_fields(sweep.metric, score, scored + " " + sweep.metric),
              {"solved", solved_text(sweep, row)},
-             scales ? RowField{"scaled", known((interval.mean - row.guessing) / (1 - row.guessing)),
+             scales ? RowField{"scaled", known((score.mean - row.guessing) / (1 - row.guessing)),
                                "scaled accuracy"}
                     : RowField{},
              {"difference", difference[i], "- baseline"},
@@ -302,7 +294,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
              std::move(costs),
              {"seconds", known(row.seconds), "", 3},
              {"unequal", baseline ? unequal(row.costs, *baseline) : "", "differs by over 1 %"},
-             {"failed", fmt::format("{}", fmt::join(lost, ", "))}});
+             {"failed", comma_list(lost)}});
     for (size_t b = 0; baseline && b < budgets.size(); ++b)
       if (excess(row.costs[b], (*baseline)[b]))
         table.marked.insert({i, table.column(budgets[b].column.name)});
@@ -420,8 +412,6 @@ std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const 
                                     const std::vector<Row>& rows) {
   Table table{.name = "segments", .title = fmt::format("Test {} by segment", sweep.metric)};
   table.note = "Means over seeds, with 95 % intervals.";
-  std::vector<std::string> keys;
-  for (const std::string& key : grid.keys) keys.push_back(column_name(key));
   for (const Row& row : rows) {
     if (!row.trial) continue;
     struct Segment {
@@ -445,13 +435,12 @@ std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const 
                       {"segment", name},
                       {"length", length > 0 ? Cell{length} : Cell{}},
                       {"seeds", mean.count},
-                      {sweep.metric, known(mean.mean), "test " + sweep.metric},
-                      {"low", known(mean.low), "95 % from"},
-                      {"high", known(mean.high), "to"}});
+                      score_fields(sweep.metric, mean, "test " + sweep.metric)});
     }
   }
   if (table.rows.empty()) return std::nullopt;
-  add_chart_against(table, "Test " + sweep.metric, "length", sweep.metric, keys);
+  add_chart_against(table, "Test " + sweep.metric, "length", sweep.metric,
+                    columns_beside("", grid.keys));
   return table;
 }
 

@@ -49,7 +49,7 @@ class Runner {
       }
       throw;
     }
-    return outcome();
+    return {count_cells(sweep_, grid_, states_, options_.shard), stopping_};
   }
 
  private:
@@ -465,10 +465,6 @@ class Runner {
     for (const RunningCell& cell : now.running)
       left += std::max(0.0, expected(cell.variant) - cell.seconds);
     return left / static_cast<double>(options_.jobs);
-  }
-
-  SweepOutcome outcome() const {
-    return {count_cells(sweep_, grid_, states_, options_.shard), stopping_};
   }
 
   const Sweep& sweep_;

@@ -154,8 +154,8 @@ SearchState search_state(const Sweep& sweep, const Grid& grid, size_t variant,
 
 std::vector<size_t> final_trials(const Sweep& sweep, const Grid& grid, size_t variant,
                                  const SearchState& search, const CellStates& states) {
-  if (!search.best || !sweep.search)
-    return search.best ? std::vector{*search.best} : std::vector<size_t>{};
+  if (!search.best) return {};
+  if (!sweep.search) return {*search.best};
   std::set<size_t> out;
   size_t centre = *search.best;
   for (size_t before = 1; out.size() != before;) {

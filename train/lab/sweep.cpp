@@ -25,11 +25,9 @@ constexpr int64_t most_points = 100000;
 void check_key(const std::string& key, const TomlValue& value,
                const std::vector<std::string>& known) {
   if (std::ranges::find(known, key) != known.end()) return;
-  const std::string near = nearest(key, known);
-  throw ConfigError(concat_message(value.where, ": unknown key ", key,
-                                   near.empty()
-                                       ? fmt::format("; expected {}", fmt::join(known, ", "))
-                                       : "; did you mean " + near + "?"));
+  const std::string near = suggestion(key, known);
+  throw ConfigError(value.where + ": unknown key " + key +
+                    (near.empty() ? "; expected " + comma_list(known) : near));
 }
 
 /// Throws ConfigError unless ok: "sweep.toml:3:1: KEY: expected …".
@@ -81,16 +79,12 @@ std::optional<double> as_number(const OptionValue& value) {
   return number_in(option_cell(value, ""));
 }
 
-/// x to four digits, which are enough to tell values apart. Where they are out of range, x remains.
-double readable(double x) {
+/// An integer, or x to four digits, which are enough to tell values apart. Where they are out of range, x remains.
+OptionValue option(double x, bool integer) {
+  if (integer) return static_cast<int64_t>(std::llround(x));
   const std::string digits = fmt::format("{:.4g}", x);
   std::from_chars(digits.data(), digits.data() + digits.size(), x);
   return x;
-}
-
-OptionValue option(double value, bool integer) {
-  if (integer) return static_cast<int64_t>(std::llround(value));
-  return readable(value);
 }
 
 std::vector<OptionValue> range(const TomlValue& table, const std::string& key) {
@@ -167,16 +161,11 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
   const Number low = get_number(ends->items[0], key), high = get_number(ends->items[1], key);
   expect(low.value < high.value && (!log || low.value > 0), *ends, key, "low < high",
          log ? ", above 0" : "");
-  const bool integer = low.integer && high.integer;
   for (int64_t i = 0; i < draws.count; ++i) {
     const double u = generator.uniform(static_cast<uint64_t>(i));
     const double x = log ? low.value * std::pow(high.value / low.value, u)
                          : low.value + (high.value - low.value) * u;
-    if (integer) {
-      values.push_back(option(x, true));
-      continue;
-    }
-    values.emplace_back(readable(x));
+    values.push_back(option(x, low.integer && high.integer));
   }
   return values;
 }
@@ -184,15 +173,13 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
 /// The values of one key.
 std::vector<Setting> settings_of(const std::string& key, const TomlValue& value, Draws draws) {
   std::vector<Setting> out;
-  const auto add = [&](const OptionValue& each, const std::string& where) {
-    out.push_back({key, each, where});
-  };
   if (value.is_list) {
-    for (const TomlValue& item : value.items) add(option_of(item, key), item.where);
+    for (const TomlValue& item : value.items)
+      out.push_back({key, option_of(item, key), item.where});
   } else if (value.is_table) {
     for (const OptionValue& each :
          value.find("from") || value.find("to") ? range(value, key) : drawn(value, key, draws))
-      add(each, value.where);
+      out.push_back({key, each, value.where});
   }
   expect(!out.empty(), value, key,
          "values: a list, a range such as {from = 1, to = 8, factor = 2}, or draws such as "
@@ -207,12 +194,11 @@ void for_options(const std::string& section, const TomlValue& table, F with) {
   for (const auto& [key, value] : table.entries) {
     const bool layer = section == "attention" && value.is_table && !key.empty() &&
                        key.find_first_not_of("0123456789") == std::string::npos;
-    if (!layer) {
+    if (layer)
+      for (const auto& [layer_key, layer_value] : value.entries)
+        with(section + "." + key + "." + layer_key, layer_value);
+    else
       with(section + "." + key, value);
-      continue;
-    }
-    for (const auto& [layer_key, layer_value] : value.entries)
-      with(section + "." + key + "." + layer_key, layer_value);
   }
 }
 
@@ -225,11 +211,10 @@ Condition condition_of(const TomlValue& table, const std::string& name) {
   for (const auto& [section, entries] : table.entries) {
     check_key(section, entries, sections);
     for_options(section, entries, [&](const std::string& key, const TomlValue& value) {
-      if (!value.is_list) {
+      if (value.is_list)
+        for (const TomlValue& item : value.items) out[key].push_back(option_of(item, key));
+      else
         out[key].push_back(option_of(value, key));
-        return;
-      }
-      for (const TomlValue& item : value.items) out[key].push_back(option_of(item, key));
     });
   }
   return out;
@@ -345,10 +330,8 @@ void extend(Axis& axis, int64_t count) {
   const auto value = [](const Settings& point) { return *as_number(point.front().value); };
   const auto beyond = [&](Settings edge, const Settings& before) {
     const double x = value(edge) * value(edge) / value(before);
-    if (std::holds_alternative<int64_t>(edge.front().value))
-      edge.front().value = static_cast<int64_t>(std::llround(x));
-    else
-      edge.front().value = readable(x);
+    OptionValue& at_edge = edge.front().value;
+    at_edge = option(x, std::holds_alternative<int64_t>(at_edge));
     return edge;
   };
   for (int64_t i = 0; i < count; ++i) {
@@ -393,13 +376,13 @@ void read_refinement(const TomlValue& table, Search& search) {
 std::string toml_list(const std::vector<OptionValue>& values) {
   std::vector<std::string> texts;
   for (const OptionValue& value : values) texts.push_back(to_string(value));
-  return fmt::format("[{}]", fmt::join(texts, ", "));
+  return "[" + comma_list(texts) + "]";
 }
 
 std::string toml_condition(const Condition& condition) {
   std::vector<std::string> texts;
   for (const auto& [key, values] : condition) texts.push_back(key + " = " + toml_list(values));
-  return fmt::format("{{ {} }}", fmt::join(texts, ", "));
+  return "{ " + comma_list(texts) + " }";
 }
 
 std::string toml_axis(const Axis& axis) {

@@ -44,12 +44,6 @@ Score evaluated(const fs::path& cell, const std::string& split, int64_t limit,
   return score_of(output);
 }
 
-/// Examples of the validation split that training evaluates; 0: all.
-int64_t validation_limit(const SweepCell& cell) {
-  const TrainerOptions options = trainer_options(cell);
-  return options.eval_batches * options.eval_batch_size;
-}
-
 /// Reads of a damaged cell what does not depend on metrics and scores, which its checkpoint gives. The
 /// summary of a cell that has not been trained, or is damaged itself, leaves it as it is.
 void read_unscored(const fs::path& cell, FileDigests recorded, CellState& state) {
@@ -106,7 +100,8 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
         const std::string damage = damage_of_checkpoint(directory, manifest.of(cell.hash));
         check<DataError>(damage.empty(), damage, repair_remedy(sweep));
       }
-      compare("validation", validation_limit(cell), state.validation);
+      const TrainerOptions training = trainer_options(cell);  // eval_batches may be 0: all
+      compare("validation", training.eval_batches * training.eval_batch_size, state.validation);
       compare(state.has_test_split() ? "test" : "validation", 0, state.test);
     } catch (const DataError& error) {
       differs(error.what());

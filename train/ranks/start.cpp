@@ -6,6 +6,7 @@
 #include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/version.h"
+#include "longhand/data/bytes.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/transfer/distill.h"
 
@@ -52,18 +53,17 @@ std::unique_ptr<RankGrid> make_grid(Communicator& world, const TrainerOptions& o
 struct Follower {
   explicit Follower(const Start& start, Observer observer)
       : experiment(Config::parse(start.config, "the configuration of the leading rank")),
-        loader(experiment.loader()) {
-    trainer = std::make_unique<Trainer>(
-        experiment.model, logits_of(experiment.model), *experiment.optimizer, experiment.schedule,
-        loader, experiment.task, experiment.options, std::move(observer), start.folder,
-        start.config, distilled_loss(experiment, load_teacher(experiment.distill)));
-    const auto bytes = std::as_bytes(std::span(start.checkpoint));
-    trainer->resume(from_bytes(bytes, "the state of the leading rank"));
+        loader(experiment.loader()),
+        trainer(experiment.model, logits_of(experiment.model), *experiment.optimizer,
+                experiment.schedule, loader, experiment.task, experiment.options,
+                std::move(observer), start.folder, start.config,
+                distilled_loss(experiment, load_teacher(experiment.distill))) {
+    trainer.resume(from_bytes(bytes_of(start.checkpoint), "the state of the leading rank"));
   }
 
   Experiment experiment;
   data::Loader loader;
-  std::unique_ptr<Trainer> trainer;
+  Trainer trainer;
 };
 
 }  // namespace
@@ -105,7 +105,7 @@ std::optional<Stopped> follow(Communicator& world, Observer observer) {
   }
   start = {};
   agree(world, error);
-  Trainer& trainer = *follower->trainer;
+  Trainer& trainer = follower->trainer;
   const auto grid = make_grid(world, follower->experiment.options, trainer.data_hashes());
   trainer.join(*grid);
   return trainer.run();

@@ -11,6 +11,7 @@
 #include <numeric>
 
 #include "longhand/core/error.h"
+#include "longhand/core/options.h"
 #include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
 #include "longhand/train/results/codec.h"
@@ -96,12 +97,6 @@ std::string exact(const Cell& cell) {
   if (const auto* const number = std::get_if<double>(&cell))
     return std::isfinite(*number) ? fmt::format("{}", *number) : name_of_not_finite(*number);
   return "";
-}
-
-std::string replaced(const std::string& text, char what, const std::string& by) {
-  std::string out;
-  for (const char c : text) out += c == what ? by : std::string(1, c);
-  return out;
 }
 
 std::string csv_field(const std::string& text) {
@@ -276,8 +271,7 @@ namespace {
 
 /// A table, without charts, of these columns.
 Table of_columns(const Table& table, const std::vector<size_t>& columns) {
-  Table out{table.name, table.title, table.note, {}};
-  out.mark = table.mark;
+  Table out{.name = table.name, .title = table.title, .note = table.note, .mark = table.mark};
   out.rows.resize(table.rows.size());
   for (const size_t i : columns) {
     for (size_t r = 0; r < table.rows.size(); ++r) {
@@ -412,12 +406,8 @@ std::vector<bool> numeric_columns(const Table& table) {
 /// be broken between words.
 size_t needed_width(const Texts& texts, size_t column) {
   size_t width = 0;
-  std::string_view head = texts.front()[column];
-  while (!head.empty()) {
-    const size_t end = std::min(head.find(' '), head.size());
-    width = std::max(width, width_of(head.substr(0, end)));
-    head.remove_prefix(std::min(end + 1, head.size()));
-  }
+  for (const std::string& word : split_at(texts.front()[column], ' '))
+    width = std::max(width, width_of(word));
   for (size_t r = 1; r < texts.size(); ++r) width = std::max(width, width_of(texts[r][column]));
   return width;
 }

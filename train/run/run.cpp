@@ -12,6 +12,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/storage.h"
 #include "longhand/core/version.h"
+#include "longhand/data/bytes.h"
 #include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cost/bench.h"
 
@@ -345,11 +346,9 @@ Stopped Run::train(Observer observer, Lead* lead) {
   observer_ = std::move(observer);
   trainer_.observe(observe());
   if (lead && lead->world().size() > 1) {
-    Start start{.config = config_, .folder = record_.checkpoints().string(), .checkpoint = {}};
-    {
-      const std::vector<std::byte> state = to_bytes(trainer_.view());
-      start.checkpoint.assign(reinterpret_cast<const char*>(state.data()), state.size());
-    }
+    Start start{.config = config_,
+                .folder = record_.checkpoints().string(),
+                .checkpoint = std::string(longhand::text_of(to_bytes(trainer_.view())))};
     grid_ = lead->start(std::move(start), experiment_->options, trainer_.data_hashes());
     trainer_.join(*grid_);
   } else {

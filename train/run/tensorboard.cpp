@@ -7,16 +7,16 @@
 //   SessionLog  { Status status = 1; }             START = 1: what was read of later steps is void
 #include "longhand/train/run/tensorboard.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <boost/crc.hpp>
-#include <cinttypes>
 #include <cmath>
-#include <cstdio>
 #include <optional>
 #include <string_view>
 
+#include "longhand/data/bytes.h"
 #include "longhand/data/file.h"
-#include "longhand/train/checkpoint/bytes.h"
 
 namespace longhand::train {
 namespace {
@@ -84,9 +84,8 @@ std::string event_of(const Record& r, double begin) {
   Message summary;
   const auto add = [&](const std::string& name, std::optional<double> value) {
     if (!value) return;
-    Message scalar;
-    scalar.text(1, r.split + "/" + name).number(2, static_cast<float>(*value));
-    summary.message(1, scalar);
+    summary.message(1,
+                    Message().text(1, r.split + "/" + name).number(2, static_cast<float>(*value)));
   };
   add("loss", r.loss);
   const bool numbers = std::isnan(r.accuracy);  // have a loss alone
@@ -99,22 +98,17 @@ std::string event_of(const Record& r, double begin) {
   add("tokens_per_second", r.tokens_per_second);
   for (const auto& [name, value] : r.model) add("model/" + name, value);
   if (r.skipped > 0) add("skipped", static_cast<double>(r.skipped));
-  Message event;
-  event.number(1, begin + r.seconds.value_or(0)).integer(2, r.step).message(5, summary);
-  return framed(event);
+  return framed(
+      Message().number(1, begin + r.seconds.value_or(0)).integer(2, r.step).message(5, summary));
 }
 
 /// The event that a file begins with.
 std::string version_of(double begin) {
-  Message version;
-  version.number(1, begin).text(3, "brain.Event:2");
-  return framed(version);
+  return framed(Message().number(1, begin).text(3, "brain.Event:2"));
 }
 
 std::string start_of(double begin) {
-  Message start;
-  start.number(1, begin).integer(2, 0).message(7, Message().integer(1, 1));
-  return framed(start);
+  return framed(Message().number(1, begin).integer(2, 0).message(7, Message().integer(1, 1)));
 }
 
 /// The text that follows `digits` among those of its length; a longer one after the last of them.
@@ -131,13 +125,11 @@ std::string after(std::string digits) {
 /// A name that comes after those of `others` in alphabetical order, in which TensorBoard reads files.
 /// Their numbers may be of any size.
 fs::path next_name(const fs::path& folder, const std::vector<fs::path>& others, double begin) {
-  char digits[24];
-  std::snprintf(digits, sizeof digits, "%010" PRId64, static_cast<int64_t>(begin));
-  std::string name = std::string(prefix) + digits + std::string(suffix);
+  std::string name = fmt::format("{}{:010}{}", prefix, static_cast<int64_t>(begin), suffix);
   for (const fs::path& other : others)
     if (std::string theirs = other.filename().string(); theirs >= name) {
       theirs.resize(theirs.size() - suffix.size());
-      name = std::string(prefix) + after(theirs.substr(prefix.size())) + std::string(suffix);
+      name = fmt::format("{}{}{}", prefix, after(theirs.substr(prefix.size())), suffix);
     }
   return folder / name;
 }

@@ -112,12 +112,6 @@ void put(nn::StateDict& state, const NameLine& line, const Tensor& whole) {
   }
 }
 
-/// The rows of all of them.
-Tensor joined(const std::vector<Tensor>& parts) {
-  if (parts.size() == 1) return parts[0];
-  return concat(Variables(parts.begin(), parts.end()), 0).value();
-}
-
 bool is_zero(const Tensor& t) { return identical(t, Tensor::zeros(t.shape(), t.dtype())); }
 
 }  // namespace
@@ -236,7 +230,8 @@ nn::StateDict to_names(const NameScheme& scheme, const nn::StateDict& ours,
     if (line.skipped)
       parts.insert(parts.begin(),
                    Tensor::zeros({line.skipped, parts[0].size(1)}, parts[0].dtype()));
-    const Tensor whole = joined(parts);
+    const Tensor whole =
+        parts.size() == 1 ? parts[0] : concat(Variables(parts.begin(), parts.end()), 0).value();
     out[line.theirs] = scheme.transposed && line.matrix ? flipped(whole) : whole;
     if (!line.plus_first_row_of.empty())
       out[line.plus_first_row_of] = Tensor::zeros({scheme.segments, whole.size(1)}, whole.dtype());

@@ -13,13 +13,13 @@
 
 #include "longhand/core/error.h"
 #include "longhand/core/options.h"
+#include "longhand/data/bytes.h"
 #include "longhand/data/dataset.h"
 #include "longhand/data/file.h"
 #include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/listops.h"
 #include "longhand/data/trailer.h"
-#include "longhand/train/checkpoint/bytes.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/config/config.h"
@@ -129,13 +129,13 @@ void write_crcs(std::vector<std::byte>& archive) {
   const std::string central("PK\1\2", 4);
   for (size_t at = 0; (at = as_text(archive).find(central, at)) != std::string::npos; at += 4) {
     const auto number = [&]<class T>(uint64_t place, T) {
-      return train::get<T>(archive, place, "", "");
+      return longhand::get<T>(archive, place, "", "");
     };
     try {
       const uint64_t size = number(at + 24, uint32_t{}), local = number(at + 42, uint32_t{});
       const uint64_t begin =
           local + 30 + number(local + 26, uint16_t{}) + number(local + 28, uint16_t{});
-      const auto contents = train::part(archive, begin, size, "", "");
+      const auto contents = longhand::part(archive, begin, size, "", "");
       const auto crc = static_cast<uint32_t>(
           crc32_z(0, reinterpret_cast<const unsigned char*>(contents.data()), contents.size()));
       std::memcpy(archive.data() + at + 16, &crc, sizeof crc);
@@ -282,7 +282,7 @@ void fuzz_npz(Bytes input) {
     check_same(train::from_npz(train::to_npz(file), "again"), file);
   };
   std::vector<std::byte> repaired;
-  train::put(repaired, std::as_bytes(input));
+  longhand::put(repaired, std::as_bytes(input));
   write_crcs(repaired);
   try {
     read(repaired);

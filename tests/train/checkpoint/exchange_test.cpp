@@ -6,8 +6,8 @@
 #include <limits>
 
 #include "longhand/core/random.h"
+#include "longhand/data/bytes.h"
 #include "longhand/data/file.h"
-#include "longhand/train/checkpoint/bytes.h"
 #include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/transfer/compare.h"

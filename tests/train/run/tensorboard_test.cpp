@@ -7,8 +7,8 @@
 #include <cstring>
 #include <map>
 
+#include "longhand/data/bytes.h"
 #include "longhand/data/file.h"
-#include "longhand/train/checkpoint/bytes.h"
 #include "longhand/train/run/run.h"
 #include "tests/support/catch.h"
 #include "tests/support/files.h"

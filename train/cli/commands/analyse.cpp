@@ -23,7 +23,9 @@ auto with_progress(const Common& a, F make) {
 
 // ---- analyses of queries, keys and values: random ones, or those of a run
 
-train::LoadedRun open_run(const Common& a, const train::RunOptions& options = {}) {
+/// The run that the command line names; nothing if it names none.
+std::optional<train::LoadedRun> open_run(const Common& a, const train::RunOptions& options = {}) {
+  if (a.run.empty()) return std::nullopt;
   train::SavedModel saved = train::load_model(a.run, a.checkpoint);
   if (!a.trust_paths) saved.check_paths();
   saved.accept_data = true;
@@ -39,8 +41,7 @@ int analyse_source(const AnalyseArguments<Options>& a, Analysis<Options> make,
                    const Shown& shown = {}) {
   Options options = a.options;
   options.seed = seed_or_default(a);
-  std::optional<train::LoadedRun> run;
-  if (!a.run.empty()) run = open_run(a);
+  const std::optional<train::LoadedRun> run = open_run(a);
   return finish(a,
                 with_progress(a,
                               [&](const analyse::OnProgress& on_progress) {
@@ -104,14 +105,13 @@ struct LandmarkArguments : AnalyseArguments<analyse::LandmarksOptions> {
 int landmarks(const LandmarkArguments& a) {
   analyse::LandmarksOptions options = a.options;
   options.landmarks.seed = seed_or_default(a);
-  std::optional<train::LoadedRun> run;
   if (!a.run.empty()) {
     check<ConfigError>(!a.dim && options.landmarks.norm == 0,
                        "--head-dim and --norm describe random inputs; with --run, queries and keys "
                        "are those of the model");
     options.length = a.tokens.value_or(0);
-    run = open_run(a);
   }
+  const std::optional<train::LoadedRun> run = open_run(a);
   options.landmarks.tokens = a.tokens.value_or(options.landmarks.tokens);
   options.landmarks.dim = a.dim.value_or(options.landmarks.dim);
   const train::Results results = [&] {
@@ -141,8 +141,7 @@ int maps(const AnalyseArguments<analyse::AttentionOptions>& a) {
   check<ConfigError>(a.run.empty() != options.attention.empty(),
                      "analyse attention: expected either the directory of a run, or variants with "
                      "--attention");
-  std::optional<train::LoadedRun> run;
-  if (!a.run.empty()) run = open_run(a);
+  const std::optional<train::LoadedRun> run = open_run(a);
   const auto found = with_progress(a, [&](const analyse::OnProgress& on_progress) {
     return analyse::attention(options, run ? &*run : nullptr, on_progress);
   });
@@ -176,11 +175,9 @@ int heuristics(const TaskArguments& a) {
                      "analyse heuristics: expected a TASK or --run DIR");
   check<ConfigError>(a.run.empty() || (a.task.empty() && a.set.empty() && !a.seed),
                      "--run: the task, its options and its seed are those of the run");
-  std::optional<train::LoadedRun> run;
+  const std::optional<train::LoadedRun> run = open_run(a, {.with_training = true});
   data::Task made;
-  if (!a.run.empty()) {
-    run = open_run(a, {.with_training = true});
-  } else {
+  if (!run) {
     train::Config config;
     config.assign("data", "task", a.task, "TASK");
     apply_to_data(a, config);

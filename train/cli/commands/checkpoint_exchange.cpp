@@ -41,14 +41,11 @@ train::Config config_for(const ImportArguments& a, const train::TensorFile& file
     train::Config config = train::Config::load(a.config);
     apply(a, config);
     train::check_config(config);
-    std::optional<data::TaskInfo> task;
     const std::vector<std::string> sizes = {"vocabulary", "classes", "per_token", "max_length"};
-    for (const std::string& key : sizes)
-      if (!config.model().has(key) && !task) {
-        task = train::read_task_info(config);
-        if (!task) task = train::read_task(config).info;
-      }
-    if (!task) return config;
+    const auto is_given = [&](const std::string& key) { return config.model().has(key); };
+    if (std::ranges::all_of(sizes, is_given)) return config;
+    std::optional<data::TaskInfo> task = train::read_task_info(config);
+    if (!task) task = train::read_task(config).info;
     return train::Config::parse(train::effective_config(config, &*task), a.config);
   }
   const auto stored = file.metadata.find("config");

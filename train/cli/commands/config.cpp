@@ -1,6 +1,4 @@
 // longhand config: prints configurations, and starts new ones.
-#include <algorithm>
-
 #include "longhand/attention/registry.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/config/reference.h"
@@ -95,8 +93,7 @@ int init(const ConfigArguments& arguments) {
           "# Train with:        longhand train {} --out runs/{}\n"
           "# About an option:   longhand help SECTION.NAME\n"
           "# Options that begin with # follow from others or from the data, or do not apply; to "
-          "set "
-          "one, remove the #.\n\n",
+          "set one, remove the #.\n\n",
           arguments.task, arguments.variant, call_of(arguments), shell_word(name),
           arguments.variant) +
       train::commented_toml(train::effective_config(config, task ? &*task : nullptr), &config);

@@ -1,6 +1,9 @@
 // longhand data check: verifies data files and lists what they hold.
 #include <unistd.h>
 
+#include <ranges>
+
+#include "longhand/core/options.h"
 #include "longhand/core/parallel.h"
 #include "longhand/data/contents.h"
 #include "longhand/data/file.h"
@@ -52,16 +55,12 @@ using Named = std::pair<std::string, data::Contents>;
 /// "neg 12, pos 13", the first classes.
 std::string text_of_classes(const data::TaskInfo& info, const data::Contents& contents) {
   constexpr size_t most = 12;
-  std::string out;
-  size_t shown = 0;
-  for (const auto& [target, count] : contents.classes) {
-    if (++shown > most) break;
-    out += fmt::format("{}{} {}", out.empty() ? "" : ", ", bounded(info.label_of(target), 30),
-                       with_commas(count));
-  }
+  std::vector<std::string> out;
+  for (const auto& [target, count] : contents.classes | std::views::take(most))
+    out.push_back(bounded(info.label_of(target), 30) + " " + with_commas(count));
   if (contents.classes.size() > most)
-    out += fmt::format(", ... ({} classes)", with_commas(std::ssize(contents.classes)));
-  return out;
+    out.push_back(fmt::format("... ({} classes)", with_commas(std::ssize(contents.classes))));
+  return comma_list(out);
 }
 
 /// The field "splits" and its text.
@@ -109,8 +108,7 @@ std::string remark_on_vocabulary(const data::TaskInfo& info, const std::vector<N
   return fmt::format(
       "the largest token is {}, but no split has more than {} different ones: an embedding of {} "
       "rows would be mostly unused. Number the tokens that occur from 0 on, in all splits alike, "
-      "with "
-      "NumPy by numpy.unique(tokens, return_inverse=True)",
+      "with NumPy by numpy.unique(tokens, return_inverse=True)",
       with_commas(largest), with_commas(different), with_commas(info.vocabulary));
 }
 

@@ -11,9 +11,10 @@ namespace {
 
 using Candidates = std::vector<std::pair<std::string, std::string>>;
 
-Candidates without_texts(const std::vector<std::string>& words) {
+/// Words, each with `before` in front of it.
+Candidates without_texts(const std::vector<std::string>& words, const std::string& before = "") {
   Candidates out;
-  for (const std::string& word : words) out.emplace_back(word, "");
+  for (const std::string& word : words) out.emplace_back(before + word, "");
   return out;
 }
 
@@ -41,15 +42,6 @@ Candidates assignments(const std::string& word, const std::string& prefix) {
   return out;
 }
 
-/// A list separated by commas, of which `word` is the beginning.
-Candidates lists_of(const std::vector<std::string>& items, const std::string& word) {
-  const size_t comma = word.rfind(',');
-  const std::string before = comma == std::string::npos ? "" : word.substr(0, comma + 1);
-  Candidates out;
-  for (const std::string& item : items) out.emplace_back(before + item, "");
-  return out;
-}
-
 /// The values of an argument, of which `word` is the beginning. The name of the value says what it is.
 Candidates values_of(const ArgumentPage& argument, const std::string& word) {
   const std::string& value = argument.value;
@@ -64,7 +56,9 @@ Candidates values_of(const ArgumentPage& argument, const std::string& word) {
   if (value == "L|M") return without_texts({"L", "M"});
   if (value == "SHELL") return without_texts({"bash", "zsh", "fish"});
   if (value == "VARIANT" || is("--variant")) return without_texts(attention::names());
-  if (is("--attention")) return lists_of(attention::names(), word);
+  // A list separated by commas.
+  if (is("--attention"))
+    return without_texts(attention::names(), word.substr(0, word.rfind(',') + 1));
   if (is("--checkpoint")) return without_texts({"best", "last"});
   Candidates out;
   if (value == "TASK")

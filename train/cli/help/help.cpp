@@ -23,17 +23,17 @@ struct HelpArguments {
   std::string man_pages;  // a folder
 };
 
-void list_topics() {
-  print_stdout("Options of a configuration, by section:\n\n");
+std::string list_of_topics() {
+  std::string out = "Options of a configuration, by section:\n\n";
   for (const std::string& name : train::topic_names())
     if (name.find('.') == std::string::npos)
-      print_stdout("  longhand help {:<12}{}\n", name, train::topic(name).summary);
-  print_stdout(
-      "\nA variant or a task:        longhand help attention.NAME, longhand help data.NAME\n"
-      "One option:                 longhand help optimizer.lr\n"
-      "Options about something:    longhand help \"learning rate\"\n"
-      "A command:                  longhand help bench step, or longhand bench step --help\n"
-      "A file with all of them:    longhand config init TASK VARIANT\n");
+      out += fmt::format("  longhand help {:<12}{}\n", name, train::topic(name).summary);
+  return out +
+         "\nA variant or a task:        longhand help attention.NAME, longhand help data.NAME\n"
+         "One option:                 longhand help optimizer.lr\n"
+         "Options about something:    longhand help \"learning rate\"\n"
+         "A command:                  longhand help bench step, or longhand bench step --help\n"
+         "A file with all of them:    longhand config init TASK VARIANT\n";
 }
 
 void write_man_pages(const CommandPage& program, const fs::path& folder) {
@@ -80,44 +80,34 @@ std::string sections(const CommandPage& page) {
   return out;
 }
 
-int help(const HelpArguments& arguments, const CommandPage& program) {
-  if (!arguments.man_pages.empty()) {
-    write_man_pages(program, arguments.man_pages);
-    return success;
-  }
-  if (arguments.words.empty()) {
-    if (arguments.markdown)
-      print_stdout("{}", train::reference_page());
-    else
-      list_topics();
-    return success;
-  }
+std::string text_of(const HelpArguments& arguments, const CommandPage& program) {
+  if (arguments.words.empty())
+    return arguments.markdown ? train::reference_page() : list_of_topics();
   const std::string words = fmt::format("{}", fmt::join(arguments.words, " "));
   if (const std::string name = topic_named(words); !name.empty()) {
     const train::Topic topic = train::topic(name);
-    print_stdout("{}", arguments.markdown ? to_markdown(topic) : to_text(topic));
-    if (!arguments.markdown && program.command(words))
-      print_stdout("\nThe command: longhand {} --help\n", words);
-    return success;
+    if (arguments.markdown) return to_markdown(topic);
+    const bool is_command = program.command(words) != nullptr;
+    return to_text(topic) + (is_command ? "\nThe command: longhand " + words + " --help\n" : "");
   }
-  if (const auto options = train::options_named(words); !options.empty()) {
-    print_stdout("{}", train::to_text(options));
-    return success;
-  }
-  if (const CommandPage* const command = command_named(program, arguments.words)) {
-    print_stdout("{}", help_text(*command));
-    return success;
-  }
-  if (words == "commands") {
-    if (arguments.markdown)
-      print_stdout("# Commands\n\nWhat `longhand COMMAND --help` prints.\n\n{}", sections(program));
-    else
-      print_stdout("{}", help_text(program));
-    return success;
-  }
+  if (const auto options = train::options_named(words); !options.empty())
+    return train::to_text(options);
+  if (const CommandPage* const command = command_named(program, arguments.words))
+    return help_text(*command);
+  if (words == "commands")
+    return arguments.markdown
+               ? "# Commands\n\nWhat `longhand COMMAND --help` prints.\n\n" + sections(program)
+               : help_text(program);
   const auto about = train::options_about(words);
   if (about.empty()) train::topic(words);  // throws, naming the nearest
-  print_stdout("Options about \"{}\":\n\n{}", words, train::to_text(about));
+  return fmt::format("Options about \"{}\":\n\n{}", words, train::to_text(about));
+}
+
+int help(const HelpArguments& arguments, const CommandPage& program) {
+  if (arguments.man_pages.empty())
+    print_stdout("{}", text_of(arguments, program));
+  else
+    write_man_pages(program, arguments.man_pages);
   return success;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 
+#include "longhand/core/options.h"
 #include "longhand/core/utf8.h"
 #include "longhand/train/cli/help/page.h"
 #include "longhand/train/config/reference.h"
@@ -35,9 +36,7 @@ std::string italic(const std::string& text) { return "\\fI" + escaped(text) + "\
 
 /// An argument of a macro that is one word for it.
 std::string quoted(const std::string& text) {
-  std::string out;
-  for (const char c : escaped(text)) out += c == '"' ? "\\(dq" : std::string(1, c);
-  return "\"" + out + "\"";
+  return "\"" + replaced(escaped(text), '"', "\\(dq") + "\"";
 }
 
 std::string header(const std::string& name, const std::string& section,
@@ -96,18 +95,11 @@ std::string pairs(const std::string& section) {
   return out;
 }
 
-std::string file_name(const std::string& name) {
-  std::string out = name;
-  for (char& c : out)
-    if (c == ' ') c = '-';
-  return out;
-}
-
 }  // namespace
 
 std::string manual_page(const CommandPage& page, const std::string& version) {
   const bool is_program = page.name.find(' ') == std::string::npos;
-  const std::string name = file_name(page.name);
+  const std::string name = replaced(page.name, ' ', "-");
   std::string out = header(name, "1", version);
   out += ".SH NAME\n" + escaped(name) + " \\- " + escaped(page.text) + "\n";
   out += ".SH SYNOPSIS\n" + usage(page);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "longhand/core/options.h"
 #include "longhand/core/utf8.h"
 
 namespace longhand::cli {
@@ -21,8 +22,7 @@ std::string rows(const std::string& heading, const Rows& list) {
   for (const auto& [name, text] : list) {
     const bool fits = name.size() + 2 < left_column;
     out += fmt::format("  {:<{}}{}", name, left_column - 2, fits ? "" : "\n" + margin);
-    for (const char c : wrapped_lines(text, columns - left_column) + "\n")
-      out += c == '\n' ? "\n" + margin : std::string(1, c);
+    out += replaced(wrapped_lines(text, columns - left_column) + "\n", '\n', "\n" + margin);
     out.resize(out.size() - left_column);
   }
   return out;

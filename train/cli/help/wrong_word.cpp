@@ -1,6 +1,4 @@
 // The message for an unknown flag or command: which word it is, and what may be meant.
-#include <algorithm>
-
 #include "longhand/core/error.h"
 #include "longhand/core/options.h"
 #include "longhand/train/cli/common.h"
@@ -45,17 +43,14 @@ std::string unknown_command(const CommandPage& program, const CommandPage& at,
 
 /// "--learning-rate" for "optimizer.learning_rate".
 std::string as_flag(const std::string& option) {
-  std::string flag = "--" + option.substr(option.find('.') + 1);
-  std::ranges::replace(flag, '_', '-');
-  return flag;
+  return "--" + replaced(option.substr(option.find('.') + 1), '_', "-");
 }
 
 std::string unknown_flag(const CommandPage& program, const CommandPage& at, const std::string& word,
                          const std::string& next) {
   const size_t equals = word.find('=');
   const std::string name = word.substr(0, equals);
-  std::string flag = name.starts_with("--") ? name : "-" + name;
-  std::ranges::replace(flag, '_', '-');
+  const std::string flag = replaced(name.starts_with("--") ? name : "-" + name, '_', "-");
 
   // Options that --set of this command may set.
   std::vector<std::string> options;
@@ -67,8 +62,7 @@ std::string unknown_flag(const CommandPage& program, const CommandPage& at, cons
   const auto remedy = [&](const std::string& wanted) {
     std::vector<std::string> out;
     for (const std::string& option : options) {
-      std::string whole = "--" + option;  // as in --optimizer.lr=1e-3
-      std::ranges::replace(whole, '_', '-');
+      const std::string whole = replaced("--" + option, '_', "-");  // as in --optimizer.lr=1e-3
       if (as_flag(option) != wanted && whole != wanted) continue;
       const bool has_value = equals != std::string::npos || (!next.empty() && !is_flag(next));
       const std::string value = equals != std::string::npos ? word.substr(equals + 1)

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 
+#include "longhand/core/options.h"
 #include "longhand/data/file.h"
 
 namespace longhand::cli {
@@ -42,10 +43,7 @@ bool stdout_is_closed() { return dropped; }
 void write_stderr(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
 
 std::string one_line(std::string_view name) {
-  std::string out;
-  for (const char c : printable(name))
-    out += c == '\n' ? "\\x0a" : c == '\t' ? "\\x09" : std::string(1, c);
-  return out;
+  return replaced(replaced(printable(name), '\n', "\\x0a"), '\t', "\\x09");
 }
 
 }  // namespace longhand::cli

@@ -1,7 +1,6 @@
 #include "longhand/train/lab/report/board.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,7 +38,7 @@ Cell positive(int64_t value) { return value > 0 ? Cell{value} : Cell{}; }
 std::string counted(const std::map<std::string, size_t>& counts) {
   std::vector<std::string> out;
   for (const auto& [what, count] : counts) out.push_back(fmt::format("{} {}", count, what));
-  return fmt::format("{}", fmt::join(out, ", "));
+  return comma_list(out);
 }
 
 std::string attention_of(const ReportedRun& run) {
@@ -115,7 +114,7 @@ const std::vector<Origin> origins = {
     {{"data", "data (XXH3-128 of the first examples)"}, [](const Summary& s) {
        std::vector<std::string> out;
        for (const auto& [split, hash] : s.data) out.push_back(split + " " + hash);
-       return fmt::format("{}", fmt::join(out, ", "));
+       return comma_list(out);
      }}};
 
 class Comparison {
@@ -233,21 +232,17 @@ class Comparison {
     return values.size() > 1;
   }
 
-  std::string key_of(const ReportedRun& run) const {
-    std::string key = run.variant + "\n" + attention_of(run);
-    for (const std::string& each : differing_)
-      key += fmt::format("\n{}={}", short_name(each), option(run, each));
-    return key;
-  }
-
   void make_groups() {
     std::map<std::string, size_t> by_key;
     for (size_t i = 0; i < runs_.size(); ++i) {
       if (!compared(i)) continue;
-      const auto [at, added] = by_key.try_emplace(key_of(runs_[i]), groups_.size());
-      if (added)
-        groups_.push_back(
-            {.label = runs_[i].variant.empty() ? attention_of(runs_[i]) : runs_[i].variant});
+      const ReportedRun& run = runs_[i];
+      const std::string attention = attention_of(run);
+      std::string key = run.variant + "\n" + attention;
+      for (const std::string& each : differing_)
+        key += fmt::format("\n{}={}", short_name(each), option(run, each));
+      const auto [at, added] = by_key.try_emplace(key, groups_.size());
+      if (added) groups_.push_back({.label = run.variant.empty() ? attention : run.variant});
       groups_[at->second].runs.push_back(i);
     }
     make_labels_unique();
@@ -399,9 +394,7 @@ class Comparison {
     add_row(
         table,
         {{"variant", group.label},
-         {"score", known(group.score.mean), common_.heading()},
-         {"low", known(group.score.low), "95 % from"},
-         {"high", known(group.score.high), "to"},
+         score_fields("score", group.score, common_.heading()),
          {"seeds", group.score.count},
          {"status", status_of(group)},
          common_.name != "score" ? RowField()
@@ -599,9 +592,7 @@ class Comparison {
                                  rate == run.options.end() ? Cell{} : option_cell(rate->second, ""),
                                  "learning rate, chosen"),
                {"metric", metric_of(group).heading()},
-               {"score", known(group.score.mean)},
-               {"low", known(group.score.low), "95 % from"},
-               {"high", known(group.score.high), "to"},
+               score_fields("score", group.score, ""),
                {"seeds", group.score.count}});
     }
     table.charts.push_back({.title = capital(common_.heading()) + " by task and variant",

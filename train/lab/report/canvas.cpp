@@ -162,9 +162,8 @@ class SvgCanvas : public Canvas {
   std::string finish(double height) override {
     return fmt::format(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" data-by=\"Longhand figure\" viewBox=\"0 0 {0} "
-        "{1}\" width=\"{0}pt\" "
-        "height=\"{1}pt\" font-family=\"{2}\" font-size=\"{3}\" stroke-linecap=\"round\" "
-        "stroke-linejoin=\"round\">\n{4}</svg>\n",
+        "{1}\" width=\"{0}pt\" height=\"{1}pt\" font-family=\"{2}\" font-size=\"{3}\" "
+        "stroke-linecap=\"round\" stroke-linejoin=\"round\">\n{4}</svg>\n",
         length(format.width), length(height),
         format.serif ? "Times,Times New Roman,Liberation Serif,serif"
                      : "Helvetica,Arial,Liberation Sans,sans-serif",

@@ -99,8 +99,8 @@ std::vector<std::string> slopes(const Plot& plot) {
       if (const Crossover at = crossover(*softmax, curves[s]); at.kind == Crossover::Kind::at)
         crossed.push_back(fmt::format("{} from about {:.3g}", label, at.length));
   }
-  if (!fitted.empty()) out.push_back(fmt::format("Fitted exponents: {}.", fmt::join(fitted, ", ")));
-  if (!crossed.empty()) out.push_back(fmt::format("Below softmax: {}.", fmt::join(crossed, ", ")));
+  if (!fitted.empty()) out.push_back(fmt::format("Fitted exponents: {}.", comma_list(fitted)));
+  if (!crossed.empty()) out.push_back(fmt::format("Below softmax: {}.", comma_list(crossed)));
   return out;
 }
 
@@ -139,10 +139,9 @@ class TableCharts {
         family_(family_column(table)),
         all_(table.rows.size()) {
     std::iota(all_.begin(), all_.end(), size_t{0});
-    std::set<std::string> used;
     for (const std::string& name :
          {chart.x, chart.y, chart.low, chart.high, chart.theory, chart.colour, chart.end})
-      if (!name.empty() && used.insert(name).second) columns_.push_back(name);
+      if (!name.empty()) index_in(columns_, name);
     for (const std::string& name : chart.series) series_columns_.push_back(table.column(name));
     columns_.insert(columns_.begin(), chart.series.begin(), chart.series.end());
     columns_.erase(std::unique(columns_.begin(), columns_.end()), columns_.end());
@@ -345,7 +344,10 @@ class TableCharts {
     plot.unit_y = plot.y.find("accuracy") != std::string::npos;
     std::map<std::string, int64_t> local;
     std::map<int64_t, size_t> seen;  // of series, by hue
-    for (auto [label, own] : grouped(rows, series_of_bars())) {
+    // Bars of variants are one series, whose colours are theirs.
+    const bool one_series = chart_.bars && chart_.series.empty();
+    const std::vector<std::string> unnamed(table_.rows.size());
+    for (auto [label, own] : grouped(rows, one_series ? unnamed : series_)) {
       // Through the sizes of a variant in their order, whatever they cost.
       for (const size_t size : sizes_)
         std::ranges::stable_sort(own, {}, [&](size_t r) { return value_at(table_, r, size); });
@@ -360,7 +362,7 @@ class TableCharts {
           const std::string name = text_at(table_, r, *x_);
           at.x = static_cast<double>(index_in(plot.categories, name));
           at.name = label.empty() ? name : name + ", " + label;
-          if (chart_.series.empty()) at.hue = hue_of(r, name, local);
+          if (one_series) at.hue = hue_of(r, name, local);
         } else if (!std::isfinite(at.x) || (chart_.log_x && at.x <= 0)) {
           continue;
         }
@@ -375,11 +377,6 @@ class TableCharts {
     plot.facts = slopes(plot);
     add_theories(rows, plot);
     return plot;
-  }
-  /// Bars of variants are one series, whose colours are theirs.
-  std::vector<std::string> series_of_bars() const {
-    return chart_.bars && chart_.series.empty() ? std::vector<std::string>(table_.rows.size())
-                                                : series_;
   }
 
   void add_theories(const Rows& rows, Plot& plot) const {

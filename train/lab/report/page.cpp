@@ -35,22 +35,12 @@ std::string unbroken(std::string text) {
   return text;
 }
 
-/// JSON that may stand inside a script element: no text in it can end the element.
-std::string script_safe(const Json& json) {
-  std::string out;
-  for (const char c : dump(json))
-    out += c == '<' ? std::string_view("\\u003c") : std::string_view(&c, 1);
-  return out;
-}
-
-/// A number with as many digits as a chart shows, to save space.
-Json number(double value) {
-  if (std::isnan(value)) return nullptr;
-  return json_number(std::strtod(fmt::format("{:.6g}", value).c_str(), nullptr));
-}
-
 Json json(const Cell& cell) {
-  if (const auto* const value = std::get_if<double>(&cell)) return number(*value);
+  if (const auto* const value = std::get_if<double>(&cell)) {
+    if (std::isnan(*value)) return nullptr;
+    // As many digits as a chart shows, to save space.
+    return json_number(std::strtod(fmt::format("{:.6g}", *value).c_str(), nullptr));
+  }
   if (const auto* const text = std::get_if<std::string>(&cell)) return printable(*text);
   constexpr int64_t most = int64_t{1} << 53;  // above it, numbers of JavaScript lack some integers
   const auto* const integer = std::get_if<int64_t>(&cell);
@@ -101,11 +91,6 @@ size_t rows_per_table(const ReportInputs& inputs) {
 // ----------------------------------------------------------------------------------------------
 // HTML.
 
-/// A script element's contents cannot hold its end tag; page.js has none.
-std::string script(std::string_view text, const std::string& nonce) {
-  return "<script nonce=\"" + nonce + "\">" + std::string(text) + "</script>\n";
-}
-
 class Page {
  public:
   explicit Page(const ReportInputs& inputs)
@@ -121,7 +106,8 @@ class Page {
     for (size_t i = 0; i < inputs_.results.size(); ++i) body += results(i);
     if (!inputs_.runs.empty()) body += runs();
     body = printable(body + footer());
-    std::string json = script_safe(data_);
+    // Inside a script element, no text may end the element.
+    std::string json = replaced(dump(data_), '<', "\\u003c");
     if (json.size() > plain_bytes) json = base64(compressed(json));
     const std::string hashed = body + json;
     // Texts of the page cannot contain a digest of themselves, so that a script in them does not run.
@@ -137,7 +123,8 @@ class Page {
         std::string(title) + "\n<style>" + std::string(page_css()) + style_of_charts() +
         "</style></head>\n<body>\n" + body;
     out += "<script type=\"application/json\" id=\"data\">" + json + "</script>\n";
-    out += script(page_js(), nonce);
+    // A script element's contents cannot hold its end tag; page.js has none.
+    out += "<script nonce=\"" + nonce + "\">" + std::string(page_js()) + "</script>\n";
     return out + "</body></html>\n";
   }
 
@@ -322,8 +309,7 @@ class Page {
            figures(figures_.curves, 0, 0) +
            "<p class=\"note\">Lines are means over seeds, bands reach from the lowest to the "
            "highest. A run that ended keeps its last value; one that failed is a dotted line of "
-           "its "
-           "own." +
+           "its own." +
            thinned + "</p></section>\n";
   }
 

@@ -16,8 +16,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_sweep(const Results& results) { return results.kind == "ablate"; }
-
 using Scores = std::map<std::string, SeedScores>;  // by variant
 
 /// See mean_of().
@@ -57,7 +55,7 @@ SeedScores in_common(const SeedScores& scores, const SeedScores& others) {
 const ReportedResults& results_of_sweep(const ReportInputs& inputs, const fs::path& path) {
   std::error_code missing;
   for (const ReportedResults& each : inputs.results)
-    if (is_sweep(each.results) &&
+    if (each.results.kind == "ablate" &&
         (fs::equivalent(each.path, path, missing) ||
          fs::equivalent(fs::absolute(each.path).parent_path(), path, missing)))
       return each;

@@ -183,7 +183,7 @@ Axis y_axis(const Plot& plot, std::vector<std::string>& facts) {
     min = std::min(min, 0.0);
   else
     min -= 0.06 * room;
-  max = std::max(max, plot.kind == Plot::Kind::bars ? 0.0 : max);
+  if (plot.kind == Plot::Kind::bars) max = std::max(max, 0.0);
   out.min = min;
   out.max = max + 0.04 * (max > min ? max - min : 1);
   if (plot.unit_y) {

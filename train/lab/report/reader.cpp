@@ -52,8 +52,6 @@ bool is_run(const fs::path& path) {
   return false;
 }
 
-bool is_sweep(const fs::path& path) { return fs::is_directory(path / "cells"); }
-
 /// Folders in alphabetical order. A hidden one may be an incomplete copy.
 std::vector<fs::path> folders_in(const fs::path& path) {
   std::vector<fs::path> out;
@@ -241,13 +239,12 @@ class Reader {
   /// Reads the JSON files of a folder that hold results; whether there are any.
   bool read_results_in(const fs::path& path) {
     std::vector<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(path))
-      if (entry.is_regular_file() && entry.path().extension() == ".json")
+    for (const auto& entry : fs::directory_iterator(path)) {
+      if (!entry.is_regular_file() || entry.path().extension() != ".json") continue;
+      const Json json = try_parse_json(data::read_text_file(entry.path()));
+      if (!json.is_object() || json.contains("tables"))  // damaged ones are errors
         files.push_back(entry.path());
-    std::erase_if(files, [](const fs::path& file) {
-      const Json json = try_parse_json(data::read_text_file(file));
-      return json.is_object() && !json.contains("tables");  // damaged ones are errors
-    });
+    }
     std::ranges::sort(files);
     for (const fs::path& file : files) read(file);
     return !files.empty();
@@ -255,7 +252,7 @@ class Reader {
 
   /// Whether there was anything to read.
   bool read_folder(const fs::path& path) {
-    if (is_sweep(path)) {
+    if (fs::is_directory(path / "cells")) {  // a sweep
       const Manifest manifest = read_manifest(path);
       const auto own = cells_of(path);
       const auto first = std::ssize(inputs.runs);
