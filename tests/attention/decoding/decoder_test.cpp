@@ -96,6 +96,29 @@ TEST_CASE("decoders: token by token is the same as all at once") {
   CHECK((decoder->bytes() > after_two) == c.grows);
 }
 
+TEST_CASE("decoders: more keys than one block of scores") {
+  const Decoded c = GENERATE(values<Decoded>({{"softmax"},
+                                              {"softmax", {{"window", int64_t{1500}}}},
+                                              {"gaussian", {{"normalized", false}}},
+                                              {"sigmoid"},
+                                              {"topk", {{"k", int64_t{40}}}},
+                                              {"reformer", {{"window", int64_t{300}}}},
+                                              {"aft", {{"window", int64_t{200}}}}}));
+  const int64_t N = 2100, H = 2, D = 4;
+  INFO(text_of(c));
+  const auto variant =
+      make_variant(c.name, {.heads = H, .max_length = N, .causal = true, .dtype = DType::f64},
+                   decoded_options(c));
+  const Tensor q = normal({1, N, H, D}, 1), k = normal({1, N, H, D}, 2),
+               v = normal({1, N, H, D}, 3);
+  const Tensor expected = variant->forward(Variable(q), Variable(k), Variable(v), {}, {}).value();
+  const auto decoder = variant->decoder(1);
+  for (int64_t t = 0; t + 1 < N; ++t)
+    decoder->append({q.select(1, t), k.select(1, t), v.select(1, t)});
+  const Tensor last = decoder->step(q.select(1, N - 1), k.select(1, N - 1), v.select(1, N - 1));
+  CHECK(near(last, expected.select(1, N - 1), 1e-11));
+}
+
 TEST_CASE("decoders: the bytes reported are those allocated") {
   const Decoded c = GENERATE(from_range(decoded_cases));
   const int64_t B = 3, N = 40, H = 4, G = 2, D = 24;
