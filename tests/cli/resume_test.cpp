@@ -207,8 +207,12 @@ TEMPLATE_TEST_CASE_SIG(
   const std::string variant = attention::names()[GENERATE_COPY(range(first, variants, 4))];
   CAPTURE(variant);
   const TemporaryDirectory folder;
-  std::vector<std::string> train{"train", LONGHAND_CONFIGS "/variants.toml", "--set",
-                                 "train.log_every=10", "attention.type=" + variant};
+  std::vector<std::string> train{"train",
+                                 LONGHAND_CONFIGS "/variants.toml",
+                                 "--set",
+                                 "train.steps=60",
+                                 "train.log_every=6",
+                                 "attention.type=" + variant};
   if (attention::capabilities(variant).causal_only) train.push_back("model.causal=true");
   if (const auto more = options_of_example.find(variant); more != options_of_example.end())
     for (const std::string& option : more->second) train.push_back("attention." + option);
