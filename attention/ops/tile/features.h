@@ -169,7 +169,7 @@ class FeatureTile {
   /// that rescale sums accordingly.
   void raise_queries(const T* c, T* top, T* shrink) const {
     simd([=, n = n_, lanes = lanes_, f = f_] {
-      T most[block];
+      T most[block] = {};  // GCC 14 takes lanes for uninitialised otherwise
       std::copy_n(top, lanes, most);
       raise_lanes(n, lanes, most, [=](int64_t l, int64_t i) { return f[l * lanes + i] + c[l]; });
       for_lanes(lanes, [=, most = most](int64_t i) {
