@@ -203,7 +203,8 @@ Argument& Argument::environment(const std::string& variable) {
 
 CLI::App& Command::subcommand(const std::string& name) {
   CLI::App& app = *app_->add_subcommand(name);
-  const CommandText& text = text_of_command(name_of(app));
+  const std::string command = name_of(app);  // GCC 14 takes the text for a part of a temporary name
+  const CommandText& text = text_of_command(command);
   app.description(text.line);
   app.footer(text.footer);
   return app;
@@ -223,7 +224,8 @@ Command Command::group(const std::string& name) {
 
 template <class T>
 Argument Command::add(const std::string& name, T& to) {
-  const auto& [value, text] = text_of_argument(name_of(*app_), name);
+  const std::string command = name_of(*app_);
+  const auto& [value, text] = text_of_argument(command, name);
   CLI::Option* const option = app_->add_option(name, to, text)->type_name(value);
   if (value.ends_with(",...")) option->delimiter(',');
   using One = typename Single<T>::type;
