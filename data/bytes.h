@@ -11,7 +11,7 @@
 
 #include "longhand/core/error.h"
 
-namespace longhand {
+namespace longhand::data {
 
 using Bytes = std::vector<std::byte>;
 using ByteView = std::span<const std::byte>;
@@ -50,4 +50,4 @@ T get(ByteView bytes, uint64_t begin, const std::string& file, const char* what)
   return out;
 }
 
-}  // namespace longhand
+}  // namespace longhand::data

@@ -15,6 +15,9 @@
 #include "longhand/train/results/json.h"
 
 namespace longhand::train {
+
+using data::Bytes, data::ByteView, data::bytes_of, data::get, data::part, data::put, data::text_of;
+
 namespace {
 
 constexpr const char* metadata_entry = "__metadata__.json";

@@ -10,6 +10,9 @@
 #include "longhand/train/results/json.h"
 
 namespace longhand::train {
+
+using data::Bytes, data::ByteView, data::get, data::part, data::put, data::text_of;
+
 namespace {
 
 constexpr const char* metadata_key = "__metadata__";

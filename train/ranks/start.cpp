@@ -58,7 +58,7 @@ struct Follower {
                 experiment.schedule, loader, experiment.task, experiment.options,
                 std::move(observer), start.folder, start.config,
                 distilled_loss(experiment, load_teacher(experiment.distill))) {
-    trainer.resume(from_bytes(bytes_of(start.checkpoint), "the state of the leading rank"));
+    trainer.resume(from_bytes(data::bytes_of(start.checkpoint), "the state of the leading rank"));
   }
 
   Experiment experiment;

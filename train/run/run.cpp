@@ -348,7 +348,7 @@ Stopped Run::train(Observer observer, Lead* lead) {
   if (lead && lead->world().size() > 1) {
     Start start{.config = config_,
                 .folder = record_.checkpoints().string(),
-                .checkpoint = std::string(longhand::text_of(to_bytes(trainer_.view())))};
+                .checkpoint = std::string(data::text_of(to_bytes(trainer_.view())))};
     grid_ = lead->start(std::move(start), experiment_->options, trainer_.data_hashes());
     trainer_.join(*grid_);
   } else {

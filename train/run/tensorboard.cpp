@@ -19,6 +19,9 @@
 #include "longhand/data/file.h"
 
 namespace longhand::train {
+
+using data::Bytes, data::ByteView, data::bytes_of, data::put, data::text_of;
+
 namespace {
 
 namespace fs = std::filesystem;

@@ -129,13 +129,13 @@ void write_crcs(std::vector<std::byte>& archive) {
   const std::string central("PK\1\2", 4);
   for (size_t at = 0; (at = as_text(archive).find(central, at)) != std::string::npos; at += 4) {
     const auto number = [&]<class T>(uint64_t place, T) {
-      return longhand::get<T>(archive, place, "", "");
+      return data::get<T>(archive, place, "", "");
     };
     try {
       const uint64_t size = number(at + 24, uint32_t{}), local = number(at + 42, uint32_t{});
       const uint64_t begin =
           local + 30 + number(local + 26, uint16_t{}) + number(local + 28, uint16_t{});
-      const auto contents = longhand::part(archive, begin, size, "", "");
+      const auto contents = data::part(archive, begin, size, "", "");
       const auto crc = static_cast<uint32_t>(
           crc32_z(0, reinterpret_cast<const unsigned char*>(contents.data()), contents.size()));
       std::memcpy(archive.data() + at + 16, &crc, sizeof crc);
@@ -282,7 +282,7 @@ void fuzz_npz(Bytes input) {
     check_same(train::from_npz(train::to_npz(file), "again"), file);
   };
   std::vector<std::byte> repaired;
-  longhand::put(repaired, std::as_bytes(input));
+  data::put(repaired, std::as_bytes(input));
   write_crcs(repaired);
   try {
     read(repaired);

@@ -19,6 +19,7 @@
 using namespace longhand;
 using namespace longhand::train;
 using Catch::Contains;
+using data::Bytes, data::ByteView, data::get, data::put, data::text_of;
 using longhand::test::message_of;
 
 namespace {

@@ -17,6 +17,7 @@
 using namespace longhand;
 using namespace longhand::train;
 using namespace longhand::test;
+using data::ByteView, data::bytes_of, data::get, data::part, data::text_of;
 
 namespace {
 
