@@ -27,7 +27,7 @@ class AftDecoder final : public Decoder {
         cache_(batch, heads_, dim_, window > config.max_length ? 0 : std::max<int64_t>(1, window)),
         before_(Tensor::zeros({batch * heads_, 3, dim_}, DType::f64)),
         all_(static_cast<size_t>(before_.numel())) {
-    before_.select(1, 0).fill(std::numeric_limits<float>::lowest());
+    before_.select(1, 0).fill(-1e300);
   }
 
   Tensor step(const Token& token) override {
@@ -96,7 +96,9 @@ class AftDecoder final : public Decoder {
         return x.data<T>() + at + place(first + j) * dim_ + c;
       };
       T top[most];
-      for (int64_t d = 0; d < D; ++d) top[d] = static_cast<T>(tops[d]);
+      for (int64_t d = 0; d < D; ++d)  // -1e300 is no number of f32
+        top[d] = static_cast<T>(
+            std::max(tops[d], static_cast<double>(std::numeric_limits<T>::lowest())));
       for (int64_t j = 0; j < count; ++j) {
         const T* const k = rows(cache_.keys(), j);
         const T bias = biases ? biases[j] : T{0};

@@ -61,7 +61,7 @@ struct CachedHead {
   }
 };
 
-// To the keys before `end` with the highest scores, which depend on nothing but `scale`.
+// Attention to those keys before `end` that have the highest scores. No option but `scale` changes scores.
 template <class T>
 void attend_to_highest(const CachedHead<T>& head, const CacheScores& s, int64_t end, T* out) {
   thread_local std::vector<T> scores, weights, part;

@@ -16,7 +16,7 @@ class Hash {
 
   int64_t buckets() const { return buckets_; }
   int64_t rounds() const { return columns_.size(1); }
-  /// h_r(x) of head h, for `count` rows x of D elements, `step` apart; T is float or double.
+  /// Writes h_r(x) of head h to `to`, for each of `count` rows x of D elements, `step` apart; T is float or double.
   template <class T>
   void operator()(const T* x, int64_t step, int64_t count, int64_t h, int64_t r, int32_t* to) const;
 

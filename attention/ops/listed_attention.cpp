@@ -79,7 +79,7 @@ void add_gradients(const Rows<T>& row, AllKeys<T>& all, const std::vector<int32_
     for (int64_t n = 0; n < count; ++n) ds[n] *= scale;
     if (of.factors)
       for (int64_t n = 0; n < count; ++n) p[n] *= of.factors[n];
-    add_rows(ds, k, keys.data(), count, D, row.dq);
+    add_listed_rows(ds, k, keys.data(), count, D, row.dq);
     for (int64_t n = 0; n < count; ++n) {
       T* const of_key = all.at(keys[n]);
       add_scaled(ds[n], row.q, D, of_key + 2 * D);

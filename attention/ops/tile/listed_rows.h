@@ -59,8 +59,8 @@ void add_scaled(T factor, const T* x, int64_t D, T* to) {
 /// to += Σ factors[n] row_n over `count` keys, with the bits of add_scaled() for one after the other: several at
 /// a time, so that `to` is read and written less often. For use inside simd().
 template <class T>
-void add_rows(const T* factors, const KeyRows<const T>& rows, const int32_t* keys, int64_t count,
-              int64_t D, T* to) {
+void add_listed_rows(const T* factors, const KeyRows<const T>& rows, const int32_t* keys,
+                     int64_t count, int64_t D, T* to) {
   constexpr int64_t lanes = kernels::lanes, together = 4;
   const int64_t whole = D % lanes == 0 ? count / together * together : 0;
   for (int64_t n = 0; n < whole; n += together) {
@@ -93,7 +93,8 @@ void listed_scores(const T* q, const KeyRows<const T>& k, const std::vector<int3
     for (int64_t n = 0; n < count; ++n) s[n] += added[n];
 }
 
-/// out (D), and m and 1 / Σ in `sums`, for at least one key; p and part are memory for a number of each key and for D.
+/// Writes out (D), and m and 1 / Σ to `sums`, for q (D) and at least one key. p and part are memory for as many numbers
+/// as there are keys, and for D. Not for use inside simd().
 template <class T>
 void attend_to_listed(const T* q, const KeyRows<const T>& k, const KeyRows<const T>& v,
                       const std::vector<int32_t>& keys, const OfList<T>& of, int64_t D, T scale,
@@ -109,7 +110,7 @@ void attend_to_listed(const T* q, const KeyRows<const T>& k, const KeyRows<const
     std::fill_n(out, D, T{0});
     for (int64_t begin = 0; begin < count; begin += summed) {
       std::fill_n(part, D, T{0});
-      add_rows(p + begin, v, keys.data() + begin, std::min(count - begin, summed), D, part);
+      add_listed_rows(p + begin, v, keys.data() + begin, std::min(count - begin, summed), D, part);
       add_scaled(factor, part, D, out);
     }
     sums[0] = largest;
