@@ -56,6 +56,7 @@
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/kernels/scratch.h"
+#include "longhand/core/kernels/subnormals.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/simd.h"
 
@@ -626,6 +627,7 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   const int64_t grain = std::max<int64_t>(
       1, task_flops / (4 * std::min(z.N, together * query_block) * rule.keys_of_query * D));
   parallel_for(z.B * z.H * tasks_of_head, grain, [&](int64_t begin, int64_t end) {
+    const kernels::SubnormalsAsZeros zeros;  // decays give many of them
     Workspace<Task<T>> task(rule, together, false);
     for (int64_t number = begin; number < end; ++number) {
       const int64_t h = number / tasks_of_head % z.H, b = number / tasks_of_head / z.H;
@@ -881,6 +883,7 @@ void backward(const Rule& rule, const Operands<T>& in) {
   for (int64_t wave = 0; wave < groups.queries; ++wave)
     parallel_for(z.B * z.Hkv * groups.keys * groups.copies,
                  std::max<int64_t>(1, task_flops / flops), [&](int64_t begin, int64_t end) {
+                   const kernels::SubnormalsAsZeros zeros;
                    Workspace<Task<T>> task(rule, groups.together, true);
                    for (int64_t number = begin; number < end; ++number) {
                      const int64_t copy = number % groups.copies, rest = number / groups.copies;
