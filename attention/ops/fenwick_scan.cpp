@@ -1,4 +1,9 @@
-// Blocks of b = 2^(l-1) tokens form pairs. At level l, the tokens of the second block of a pair see
+// Up to level log2 C, all keys of a query are in its own block of C tokens, and y is a product with the
+// weights of their pairs:
+//
+//   y_i = Σ_(j<=i) s_(i,l(i,j)) e^(g_(j+1) + … + g_i) (q_i·k_j) v_j
+//
+// Above it, blocks of b = 2^(l-1) tokens form pairs. The tokens of the second block of a pair see
 // those of the first one, with the decay to the end of the first block times that from there on:
 //
 //   y_i = (s_il e^(g_(e+1) + … + g_i) q_i)ᵀ Σ_j e^(g_(j+1) + … + g_e) k_j v_jᵀ,   e the last token of the first block
@@ -33,6 +38,40 @@ Variable half(const Variable& x, int64_t b, int64_t which) {
   return select(reshape(x, shape), 2, which);
 }
 
+// (B, blocks, H, C, …): blocks of C tokens.
+Variable in_blocks(const Variable& x, int64_t C) {
+  Shape shape{x.size(0), x.size(1) / C, C};
+  for (int axis = 2; axis < x.rank(); ++axis) shape.push_back(x.size(axis));
+  return transpose(reshape(x, shape), 2, 3);
+}
+
+// l(i,j) for tokens of a block, where j <= i.
+int64_t level_of(int64_t i, int64_t j) { return std::bit_width(static_cast<uint64_t>(i ^ j)); }
+
+// s_(i,l(i,j)) of the pairs of a block, (B, blocks, H, C, C); 0 where j > i.
+Variable scales_of_pairs(const Variable& scales, int64_t C) {
+  const int64_t levels = scales.size(3);
+  Tensor choice = Tensor::zeros({C, levels, C}, DType::f64);  // of a level by i and j
+  for (int64_t i = 0; i < C; ++i)
+    for (int64_t j = 0; j <= i; ++j)
+      choice.data<double>()[(i * levels + std::min(level_of(i, j), levels - 1)) * C + j] = 1;
+  const Variable s = in_blocks(scales, C);
+  const Variable rows =
+      reshape(permute(s, {3, 0, 1, 2, 4}), {C, s.value().numel() / (C * levels), levels});
+  return permute(reshape(matmul(rows, Variable(choice.to(scales.dtype()))),
+                         {C, s.size(0), s.size(1), s.size(2), C}),
+                 {1, 2, 3, 0, 4});
+}
+
+// e^(g_(j+1) + … + g_i) of the pairs of a block, (B, blocks, H, C, C); 1 where j >= i. Terms up to j are not
+// subtracted: one far below 0 would cost the others their digits.
+Variable decays_of_pairs(const Variable& log_decay, int64_t C) {
+  Tensor between = Tensor::zeros({C, C}, DType::f64);  // whether j < i
+  for (int64_t i = 0; i < C; ++i) std::fill_n(between.data<double>() + i * C, i, 1.0);
+  const Variable next = extended(slice(in_blocks(log_decay, C), 3, 1, C), 3, C);  // g_(j+1)
+  return exp(cumsum(unsqueeze(next, 3) * Variable(between.to(log_decay.dtype())), 4, true));
+}
+
 }  // namespace
 
 Variable fenwick_scan(const ScanInputs& inputs, const Variable& scales) {
@@ -54,14 +93,23 @@ Variable fenwick_scan(const ScanInputs& inputs, const Variable& scales) {
                     inputs.k.dtype(), ", v ", inputs.v.dtype(), ", log_decay ", of_g, ", scales ",
                     scales.dtype());
   const int64_t N = qs[1], D = qs[3], E = vs[3];
+  // A pair of a block takes about as long in all operations as one number of a query in those of a level.
+  const int64_t C =
+      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min({N, D, int64_t{64}}))));
   ScanInputs x = inputs;
-  Variable s = scales;
-  Variable out = sum(x.q * x.k, {3}, true) * slice(s, 3, 0, 1) * x.v;
-  // One level at least, so that a single token has gradients of its decay, too: 0.
-  for (int64_t b = 1, level = 1; b == 1 || b < N; b *= 2, ++level) {
-    const int64_t most = (N + 2 * b - 1) / (2 * b) * 2 * b;
+  Variable s = scales, out;
+  const auto extend = [&](int64_t multiple) {
     for (Variable* const of : {&x.q, &x.k, &x.v, &x.log_decay, &s, &out})
-      *of = extended(*of, 1, most);
+      *of = extended(*of, 1, (N + multiple - 1) / multiple * multiple);
+  };
+  extend(C);
+  Variable weights =
+      matmul(in_blocks(x.q, C), transpose(in_blocks(x.k, C), 3, 4)) * scales_of_pairs(s, C);
+  if (x.log_decay.defined()) weights = weights * decays_of_pairs(x.log_decay, C);
+  out =
+      reshape(transpose(matmul(weights, in_blocks(x.v, C)), 2, 3), {qs[0], x.q.size(1), qs[2], E});
+  for (int64_t b = C, level = std::bit_width(static_cast<uint64_t>(C)); b < N; b *= 2, ++level) {
+    extend(2 * b);
     Variable queries = half(x.q, b, 1), keys = half(x.k, b, 0), values = half(x.v, b, 0),
              factor = half(select(s, 3, std::min(level, ss[3] - 1)), b, 1);  // (B, pairs, b, H)
     if (x.log_decay.defined()) {
