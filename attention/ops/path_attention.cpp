@@ -38,8 +38,6 @@ namespace {
 
 using kernels::gemm_tile;
 
-constexpr int64_t most_tokens = 64;  // of a chunk
-
 // Tensors (heads, chunks, …) of B H heads: S (c, c), rows (c, D), P - I (D, D), G (c) in f64 or undefined.
 struct PathChunks {
   Tensor S, queries, keys, values, P, G;
@@ -235,6 +233,18 @@ Tensor lower(int64_t c, bool strict) {
 
 }  // namespace
 
+int64_t path_chunk(int64_t N, int64_t D) {
+  const auto products = [&](int64_t c) {  // for a query: of its own chunk, and by the P before it
+    const double tokens = static_cast<double>(c), d = static_cast<double>(D),
+                 chunks = std::ceil(static_cast<double>(N) / tokens);
+    return tokens * (7 * d + 2 * tokens) + d * d * (chunks - 1) * (chunks - 2) / (2 * chunks);
+  };
+  int64_t best = std::min<int64_t>(64, N);
+  for (const int64_t c : {32, 16})
+    if (c < best && products(c) < products(best)) best = c;
+  return best;
+}
+
 Variable path_attention(const PathInputs& in) {
   const Shape& shape = in.q.shape();
   check<ShapeError>(shape.rank() == 4 && shape.numel() > 0,
@@ -248,7 +258,7 @@ Variable path_attention(const PathInputs& in) {
   expect("k", in.k, shape), expect("v", in.v, shape), expect("w", in.w, shape);
   expect("beta", in.beta, {B, N, H});
   if (in.log_decay.defined()) expect("log_decay", in.log_decay, {B, N, H});
-  const int64_t c = std::min(most_tokens, N), chunks = (N + c - 1) / c;
+  const int64_t c = path_chunk(N, D), chunks = (N + c - 1) / c;
   // (B, N, H, E) as (B H, chunks, c, E), with zeros behind the last token.
   const auto cut = [&](const Variable& x) {
     const int64_t E = x.size(3);

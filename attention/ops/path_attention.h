@@ -2,6 +2,8 @@
 // 2025 (arXiv 2505.16381).
 #pragma once
 
+#include <cstdint>
+
 #include "longhand/autograd/variable.h"
 
 namespace longhand::attention {
@@ -18,6 +20,10 @@ struct PathInputs {
 ///
 /// Throws ShapeError if shapes or dtypes do not match.
 Variable path_attention(const PathInputs& in);
+
+/// Tokens of a chunk of path_attention(): 16, 32 or 64, whichever needs the fewest products for N tokens and rows of D
+/// numbers; N if there are fewer.
+int64_t path_chunk(int64_t N, int64_t D);
 
 /// For a decoder: keys (B, H, t, D) become H_i k_j, in place, for w (B, H, D) and beta (B, H).
 void reflect_keys(const Tensor& keys, const Tensor& w, const Tensor& beta);

@@ -13,7 +13,8 @@
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/highest.h"
-#include "longhand/attention/ops/listed_attention.h"
+#include "longhand/attention/ops/selected_blocks.h"
+#include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
@@ -112,14 +113,14 @@ class Moba final : public Variant {
     return std::make_unique<MobaDecoder>(batch, config(), options_);
   }
   // Counts the means of blocks, their scores, and the keys of the selected blocks, whose scores are computed
-  // again.
+  // again. In memory: the queries and results of selected blocks, in two orders.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double b = static_cast<double>(options_.block), n = static_cast<double>(options_.blocks),
                  seen = N * std::min(M / 2, (n - 0.5) * b);
     return H * Work{{N * D + N * N / b * (2 * D + 1) + 4 * seen * D, seen},
                     {10 * seen * D, seen},
-                    N * (n - 1) * sizeof(int32_t) + N * N / b + 2 * N * bytes};
+                    N * (n - 1) * (sizeof(int32_t) + 3 * D * bytes) + N * N / b + 2 * N * bytes};
   }
   std::string advice(int64_t tokens) const override {
     if (options_.block * options_.blocks < tokens) return {};
@@ -133,26 +134,17 @@ class Moba final : public Variant {
     const int64_t b = options_.block, B = in.q.size(0), N = in.q.size(1), H = in.q.size(2),
                   before = (N - 1) / b;  // blocks before the last one
     const int64_t most = std::min(options_.blocks - 1, before);
-    Tensor lists;  // (B, H, N, most)
+    const double scale = config().softmax_scale();
+    if (options_.blocks * b >= N)
+      return softmax_attention(in.q, in.k, in.v, {.scale = scale, .causal = true});
+    Tensor lists = Tensor::empty({B, H, N, 0}, DType::i32);
     if (most > 0) {
       const NoGrad no_grad;
       const Variable means =
           mean(reshape(slice(in.k, 1, 0, before * b), {B, before, b, H, in.k.size(3)}), {2});
       lists = highest_keys(in.q.value(), means.value(), most, {.keep = earlier(N, before)});
     }
-    return listed_attention(
-        in.q, in.k, in.v, {.scale = config().softmax_scale()},
-        [lists, most, b, H, N](int64_t sample, int64_t h, int64_t i, std::vector<int32_t>& keys) {
-          const auto append = [&](int64_t first, int64_t end) {
-            for (int64_t j = first; j < end; ++j) keys.push_back(static_cast<int32_t>(j));
-          };
-          for (int64_t n = 0; n < most; ++n) {
-            const int64_t c = lists.data<int32_t>()[((sample * H + h) * N + i) * most + n];
-            if (c < 0) break;
-            append(c * b, (c + 1) * b);
-          }
-          append(i / b * b, i + 1);
-        });
+    return selected_blocks_attention(in.q, in.k, in.v, lists, b, scale);
   }
 
   // (N, blocks) u8, 1 where a block is before that of a query.
@@ -173,20 +165,29 @@ using namespace conformance::sizes;
 
 void moba_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made(true));
-  equal(f, "all blocks, and softmax",
-        *make_variant("moba", {{"block", int64_t{5}}, {"blocks", int64_t{5}}}, made(true)),
-        *softmax, 1e-12);
-  equal(f, "one block, and softmax",
-        *make_variant("moba", {{"block", N}, {"blocks", int64_t{1}}}, made(true)), *softmax, 1e-12);
   const Sample x;
-  const Tensor seen = definitions::visible(N, N, {.causal = true});
-  for (const int64_t n : {1, 2, 3})
-    equal(f, concat_message(n, " blocks, and the definition"),
-          forward(*make_variant("moba", {{"block", int64_t{5}}, {"blocks", n}}, made(true)), x),
-          definitions::apply(definitions::moba(Variable(x.q), Variable(x.k), 5, n, seen),
-                             Variable(x.v))
+  equal(f, "all blocks, and softmax",
+        *make_variant("moba", {{"block", int64_t{5}}, {"blocks", N}}, made(true)), *softmax, 1e-12);
+  // The first n b queries attend to all earlier tokens.
+  const auto first = [](const Tensor& t) { return t.slice(1, 0, 15); };
+  equal(f, "queries of the first three blocks, and softmax",
+        first(forward(
+            *make_variant("moba", {{"block", int64_t{5}}, {"blocks", int64_t{3}}}, made(true)), x)),
+        first(forward(*softmax, x)), 1e-12);
+  // The latter with blocks that more queries select than are computed together.
+  for (const auto& [block, some] :
+       {std::pair{int64_t{5}, x}, std::pair{int64_t{64}, sample({1, 250, H, D})}}) {
+    const int64_t tokens = some.q.size(1);
+    const Tensor seen = definitions::visible(tokens, tokens, {.causal = true});
+    for (const int64_t n : {1, 2, 3})
+      equal(
+          f, concat_message(n, " blocks of ", block, ", and the definition"),
+          forward(*make_variant("moba", {{"block", block}, {"blocks", n}}, made(true)), some),
+          definitions::apply(definitions::moba(Variable(some.q), Variable(some.k), block, n, seen),
+                             Variable(some.v))
               .value(),
           1e-12);
+  }
 }
 
 }  // namespace

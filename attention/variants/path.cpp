@@ -73,11 +73,12 @@ class Path final : public Variant {
     return make_cache_decoder(batch, config_of_heads, scores);
   }
 
-  // Each block of queries is multiplied by P of every chunk before it, D² a query of c = 64 keys. Gradients compute
+  // Each block of queries is multiplied by P of every chunk before it, D² a query of c keys. Gradients compute
   // scores and the multiplied queries again. In memory: about ten numbers per channel, and P.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
-    const double c = std::min(64.0, N), chunks = N / c, r = static_cast<double>(rank_),
+    const double c = static_cast<double>(path_chunk(queries, config().head_dim)), chunks = N / c,
+                 r = static_cast<double>(rank_),
                  passes = N * D * D * std::max(0.0, (chunks - 1) * (chunks - 2) / chunks),
                  local = N * (c * (14 * D + 4 * c) + 2 * D * D),
                  gates = N * (4 * D * r + 2 * H * D * (gate_ ? 2 : 1));
@@ -130,7 +131,7 @@ std::unique_ptr<Variant> constant_path(double bias, const OptionSet& options = {
 }
 
 void path_limits(Findings& f) {
-  const Sample x = sample({2, 150, H, D}, DType::f64, 1, 1);  // three chunks
+  const Sample x = sample({2, 150, H, D}, DType::f64, 1, 1);  // several chunks
   equal(f, "β = 0, and softmax", *constant_path(-1000), *make_variant("softmax", {}, made(true)),
         1e-12, x);
   // Gates are divided by sqrt(D) = 2 here: those of `forgetting` are their square roots.
@@ -143,7 +144,7 @@ void path_limits(Findings& f) {
 }
 
 void path_definition(Findings& f) {
-  for (const int64_t tokens : {int64_t{2}, N, int64_t{250}})  // up to four chunks
+  for (const int64_t tokens : {int64_t{2}, N, int64_t{250}})  // one chunk and several
     for (const bool gates : {false, true}) {
       const Shape of_heads{2, tokens, H};
       const auto leaf = [&](const Tensor& t) { return Variable(t, true); };

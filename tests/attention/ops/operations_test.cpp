@@ -20,6 +20,7 @@
 #include "longhand/attention/ops/ridge_scan.h"
 #include "longhand/attention/ops/rwkv7.h"
 #include "longhand/attention/ops/scan.h"
+#include "longhand/attention/ops/selected_blocks.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/take_rows.h"
 #include "tests/attention/recurrence.h"
@@ -101,6 +102,20 @@ Variable listed_with_sums(const Variables& x) {
         for (int64_t j = h; j < std::min(M, i + h + 1); ++j)
           keys.push_back(static_cast<int32_t>(j));
       }));
+}
+
+// Blocks of two tokens; every query with earlier blocks selects the first one, and those of the second head the one
+// before theirs, too.
+Variable selected(const Variables& x) {
+  const int64_t B = x[0].size(0), N = x[0].size(1), H = x[0].size(2);
+  Tensor lists = Tensor::full({B, H, N, 2}, -1, DType::i32);
+  for (int64_t row = 0; row < B * H * N; ++row) {
+    const int64_t block = row % N / 2, h = row / N % H;
+    int32_t* const to = lists.data<int32_t>() + 2 * row;
+    if (block > 0) to[0] = 0;
+    if (block > 1 && h == 1) to[1] = static_cast<int32_t>(block - 1);
+  }
+  return selected_blocks_attention(x[0], x[1], x[2], lists, 2, 0.7);
 }
 
 // x + 3 I, which is far from singular.
@@ -236,6 +251,7 @@ const std::vector<OpLine>& attention_operations() {
              {.arguments = {{}, {}, {}, optional}}),
         line("listed_attention: with sums", listed_with_sums,
              {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
+        line("selected_blocks_attention", selected),
         line("bucket_attention", OP(bucket_attention(x[0], x[1], x[2], 0.7, buckets_of(x[0]))),
              {triples[0], triples[1], triples[2], {{0, 7, 2, 3}, {0, 7, 2, 3}, {0, 7, 2, 3}}}),
         line("aft", OP(aft(x[0], x[1], x[2], x[0].size(1), false, false, {})),
