@@ -23,20 +23,20 @@ constexpr int64_t tile = 48;  // rows that attend to one block together
 // of its last query; behind them, tiles without keys.
 struct Rows {
   BlockPattern pattern;  // of tiles and blocks
-  Tensor query;          // (B, H, rows) i32
-  Tensor
-      place;  // (B, H, N most) i32: at i most + n the row of query i and the n-th block on its list
+  Tensor query;          // of each row, (B, H, rows) i32
+  Tensor place;          // the row of query i and the n-th block on its list, (B, H, N most) i32
 };
 
 Rows rows_of(const Tensor& lists, int64_t block) {
   const int64_t B = lists.size(0), H = lists.size(1), N = lists.size(2), most = lists.size(3),
                 blocks = (N + block - 1) / block,
-                at_most = (N * most + blocks * (tile - 1)) / tile,  // tiles with keys
-      tiles = at_most + 1, heads = is_dry() ? 1 : B * H;
-  Rows out{
-      {.block = tile, .samples = is_dry() ? 1 : B, .heads = is_dry() ? 1 : H, .key_block = block},
-      Tensor::zeros({B, H, tiles * tile}, DType::i32),
-      Tensor::full({B, H, N * most}, static_cast<double>(tiles * tile - 1), DType::i32)};
+                tiles =
+                    (N * most + blocks * (tile - 1)) / tile + 1;  // at most, and one without keys
+  // All heads of a dry run have the same lists.
+  const int64_t samples = is_dry() ? 1 : B, heads = is_dry() ? 1 : H;
+  Rows out{{.block = tile, .samples = samples, .heads = heads, .key_block = block},
+           Tensor::zeros({B, H, tiles * tile}, DType::i32),
+           Tensor::full({B, H, N * most}, static_cast<double>(tiles * tile - 1), DType::i32)};
   int32_t *const query = out.query.data<int32_t>(), *const place = out.place.data<int32_t>();
   const Tensor rows = lists.contiguous();
   const auto selected = [&](int64_t head, int64_t i, int64_t n) -> int64_t {
@@ -44,8 +44,8 @@ Rows rows_of(const Tensor& lists, int64_t block) {
     return rows.data<int32_t>()[(head * N + i) * most + n];
   };
   std::vector<int64_t> end(
-      static_cast<size_t>(blocks));  // of the group of each block: its rows, then its next row
-  for (int64_t head = 0; head < heads; ++head) {
+      static_cast<size_t>(blocks));  // the rows of each group, then its next row
+  for (int64_t head = 0; head < samples * heads; ++head) {
     const auto for_pairs = [&](auto visit) {
       for (int64_t i = 0; i < N; ++i)
         for (int64_t n = 0; n < most; ++n) {
@@ -90,8 +90,7 @@ Variable selected_blocks_attention(const Variable& q, const Variable& k, const V
   check<ShapeError>(q.rank() == 4 && k.rank() == 4 && lists.rank() == 4 && block > 0 &&
                         k.size(1) == N && lists.shape().without_axis(3) == Shape{B, H, N},
                     "selected_blocks_attention: expected q (B, N, H, D), keys of its N tokens, "
-                    "lists (B, H, N, most) and "
-                    "blocks of at least one token, got q ",
+                    "lists (B, H, N, most) and blocks of at least one token, got q ",
                     q.shape(), ", k ", k.shape(), ", lists ", lists.shape(), ", block ", block);
   check<ShapeError>(is_float(q.dtype()) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
                     "selected_blocks_attention: expected one float dtype, got q ", q.dtype(),
