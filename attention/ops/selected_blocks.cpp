@@ -38,13 +38,13 @@ Rows rows_of(const Tensor& lists, int64_t block) {
            Tensor::zeros({B, H, tiles * tile}, DType::i32),
            Tensor::full({B, H, N * most}, static_cast<double>(tiles * tile - 1), DType::i32)};
   int32_t *const query = out.query.data<int32_t>(), *const place = out.place.data<int32_t>();
-  const Tensor rows = lists.contiguous();
+  const Tensor whole = lists.contiguous();
   const auto selected = [&](int64_t head, int64_t i, int64_t n) -> int64_t {
     if (is_dry()) return n < i / block ? n : -1;
-    return rows.data<int32_t>()[(head * N + i) * most + n];
+    return whole.data<int32_t>()[(head * N + i) * most + n];
   };
-  std::vector<int64_t> end(
-      static_cast<size_t>(blocks));  // the rows of each group, then its next row
+  std::vector<int64_t> next(
+      static_cast<size_t>(blocks));  // row of each group; at first, their count
   for (int64_t head = 0; head < samples * heads; ++head) {
     const auto for_pairs = [&](auto visit) {
       for (int64_t i = 0; i < N; ++i)
@@ -54,17 +54,17 @@ Rows rows_of(const Tensor& lists, int64_t block) {
           visit(i, n, static_cast<size_t>(c));
         }
     };
-    std::fill(end.begin(), end.end(), 0);
-    for_pairs([&](int64_t, int64_t, size_t c) { ++end[c]; });
+    std::fill(next.begin(), next.end(), 0);
+    for_pairs([&](int64_t, int64_t, size_t c) { ++next[c]; });
     int64_t first = 0;  // row
     for (int64_t c = 0; c < blocks; ++c) {
-      int64_t& count = end[static_cast<size_t>(c)];
+      int64_t& count = next[static_cast<size_t>(c)];
       const int64_t begin = first;
       for (; first < begin + count; first += tile) {
         out.pattern.keys.push_back(static_cast<int32_t>(c));
         out.pattern.begin.push_back(static_cast<int64_t>(out.pattern.keys.size()));
       }
-      count = begin;  // the next row of the group
+      count = begin;
     }
     for (int64_t t = first / tile; t < tiles; ++t)
       out.pattern.begin.push_back(static_cast<int64_t>(out.pattern.keys.size()));
@@ -72,10 +72,10 @@ Rows rows_of(const Tensor& lists, int64_t block) {
       query[head * tiles * tile + row] = static_cast<int32_t>(i);
     };
     for_pairs([&](int64_t i, int64_t n, size_t c) {
-      put(end[c], i);
-      place[(head * N + i) * most + n] = static_cast<int32_t>(end[c]++);
+      put(next[c], i);
+      place[(head * N + i) * most + n] = static_cast<int32_t>(next[c]++);
     });
-    for (const int64_t stop : end)
+    for (const int64_t stop : next)
       for (int64_t row = stop; row % tile != 0; ++row)
         put(row, query[head * tiles * tile + stop - 1]);
   }

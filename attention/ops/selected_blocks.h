@@ -1,4 +1,5 @@
-// Softmax attention of each query to the tokens before it in its own block, and to earlier blocks that it selects.
+// Softmax attention of each query to the tokens before it in its own block, and to earlier blocks that it selects. Lu et
+// al. 2025 (arXiv 2502.13189), eq. 3-6.
 #pragma once
 
 #include "longhand/autograd/variable.h"

@@ -112,15 +112,17 @@ class Moba final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<MobaDecoder>(batch, config(), options_);
   }
-  // Counts the means of blocks, their scores, and the keys of the selected blocks, whose scores are computed
-  // again. In memory: the queries and results of selected blocks, in two orders.
+  // Counts the keys of the selected blocks, whose scores are computed again, and unless these are all, the means of
+  // blocks and their scores. In memory: the queries and results of selected blocks, in two orders.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double b = static_cast<double>(options_.block), n = static_cast<double>(options_.blocks),
                  seen = N * std::min(M / 2, (n - 0.5) * b);
-    return H * Work{{N * D + N * N / b * (2 * D + 1) + 4 * seen * D, seen},
-                    {10 * seen * D, seen},
-                    N * (n - 1) * (sizeof(int32_t) + 3 * D * bytes) + N * N / b + 2 * N * bytes};
+    const Work attention{{4 * seen * D, seen}, {10 * seen * D, seen}, 2 * N * bytes};
+    if (n * b >= N) return H * attention;
+    return H * (attention + Work{{N * D + N * N / b * (2 * D + 1), 0},
+                                 {},
+                                 N * (n - 1) * (sizeof(int32_t) + 3 * D * bytes) + N * N / b});
   }
   std::string advice(int64_t tokens) const override {
     if (options_.block * options_.blocks < tokens) return {};
@@ -132,8 +134,8 @@ class Moba final : public Variant {
  private:
   Variable attend(const Inputs& in, const Mask&, const nn::Pass&) override {
     const int64_t b = options_.block, B = in.q.size(0), N = in.q.size(1), H = in.q.size(2),
-                  before = (N - 1) / b;  // blocks before the last one
-    const int64_t most = std::min(options_.blocks - 1, before);
+                  before = (N - 1) / b,  // blocks before the last one
+        most = options_.blocks - 1;      // on a list
     const double scale = config().softmax_scale();
     if (options_.blocks * b >= N)
       return softmax_attention(in.q, in.k, in.v, {.scale = scale, .causal = true});
@@ -167,7 +169,10 @@ void moba_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made(true));
   const Sample x;
   equal(f, "all blocks, and softmax",
-        *make_variant("moba", {{"block", int64_t{5}}, {"blocks", N}}, made(true)), *softmax, 1e-12);
+        *make_variant("moba", {{"block", int64_t{5}}, {"blocks", int64_t{5}}}, made(true)),
+        *softmax, 1e-12);
+  equal(f, "one block, and softmax",
+        *make_variant("moba", {{"block", N}, {"blocks", int64_t{1}}}, made(true)), *softmax, 1e-12);
   // The first n b queries attend to all earlier tokens.
   const auto first = [](const Tensor& t) { return t.slice(1, 0, 15); };
   equal(f, "queries of the first three blocks, and softmax",
