@@ -60,6 +60,9 @@ Variable silu(const Variable& x);
 Variable softplus(const Variable& x, double inner = 1, double outer = 1);
 /// [cos x, sin x] for x (…, m): (…, 2m).
 Variable cos_sin(const Variable& x);
+/// Rotates each pair (x_l, x_{l+R}) of the first 2 R channels of x (…, D) by an angle, given by its cosine and sine as
+/// turns (…, 2 R) = [cos, sin], which broadcast; other channels stay. Throws ShapeError unless 2 R <= D.
+Variable rotate_pairs(const Variable& x, const Variable& turns);
 
 // ---- products ----------------------------------------------------------------------------------
 /// alpha a b for a (…, m, k) and b (…, k, n): (…, m, n). Batch axes broadcast. Permuted and

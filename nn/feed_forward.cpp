@@ -24,14 +24,13 @@ Variable FeedForward::activation(const Variable& x) const {
 
 Lazy FeedForward::forward(const Lazy& x, const Pass& pass) const {
   const Running running(*this);
+  if (kind_ == Kind::swiglu) {
+    const Variables parts = fc1_.parts(x, 2);  // a and b
+    return fc2_.forward(dropout_.forward(gated(parts[1], parts[0]), pass));
+  }
   const Lazy h = fc1_.forward(x);
-  if (kind_ == Kind::gelu) return fc2_.forward(dropout_.forward(gelu(h), pass));
-  if (kind_ != Kind::swiglu) return fc2_.forward(dropout_.forward(activation(h.eval()), pass));
-  const Variable both = h.eval();
-  const int axis = both.rank() - 1;
-  const int64_t hidden = both.size(axis) / 2;
-  const Variable a = slice(both, axis, 0, hidden), b = slice(both, axis, hidden, 2 * hidden);
-  return fc2_.forward(dropout_.forward(silu(a) * b, pass));
+  const Lazy active = kind_ == Kind::gelu ? gelu(h) : Lazy(activation(h.eval()));
+  return fc2_.forward(dropout_.forward(active, pass));
 }
 
 }  // namespace longhand::nn

@@ -33,7 +33,8 @@ LowRankLinear::LowRankLinear(const Scope& scope_, int64_t in, int64_t out, int64
 }
 
 Lazy LowRankLinear::forward(const Lazy& x) const {
-  return linear(linear(x, weight_in, Variable()), weight_out, bias ? Variable(*bias) : Variable());
+  const auto [weight, with] = parameters_out();
+  return linear(linear(x, weight_in, Variable()), weight, with);
 }
 
 LinearOfRank::LinearOfRank(const Scope& scope, int64_t in, int64_t out, int64_t rank)
@@ -42,6 +43,16 @@ LinearOfRank::LinearOfRank(const Scope& scope, int64_t in, int64_t out, int64_t 
 
 Lazy LinearOfRank::forward(const Lazy& x) const {
   return full_ ? full_->forward(x) : low_rank_->forward(x);
+}
+
+Variables LinearOfRank::parts(const Lazy& x, int64_t count) const {
+  const auto [weight, bias] = full_ ? full_->parameters() : low_rank_->parameters_out();
+  const int64_t n = weight.size(0) / count;
+  ShortVector<LinearParameters> layers;
+  for (int64_t begin = 0; begin < weight.size(0); begin += n)
+    layers.push_back({slice(weight, 0, begin, begin + n),
+                      bias.defined() ? slice(bias, 0, begin, begin + n) : bias});
+  return linear(full_ ? x : linear(x, low_rank_->weight_in, Variable()), layers);
 }
 
 Variables LinearOfRank::forward(const Lazy& x, const std::vector<const LinearOfRank*>& layers) {

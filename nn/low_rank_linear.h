@@ -20,6 +20,10 @@ class LowRankLinear : public Module {
   /// ConfigError unless 1 <= rank <= min(in, out).
   LowRankLinear(const Scope& scope, int64_t in, int64_t out, int64_t rank, bool with_bias = true);
   Lazy forward(const Lazy& x) const;
+  /// Those of the product with B.
+  LinearParameters parameters_out() const {
+    return {weight_out, bias ? Variable(*bias) : Variable()};
+  }
 
   Parameter weight_in, weight_out;
   std::optional<Parameter> bias;
@@ -31,6 +35,8 @@ class LinearOfRank {
  public:
   LinearOfRank(const Scope& scope, int64_t in, int64_t out, int64_t rank);
   Lazy forward(const Lazy& x) const;
+  /// The results in `count` equal parts of the last axis, each in memory of its own.
+  Variables parts(const Lazy& x, int64_t count) const;
   /// The values of several layers of x, computed together if they all have full rank.
   static Variables forward(const Lazy& x, const std::vector<const LinearOfRank*>& layers);
 

@@ -12,15 +12,11 @@ namespace longhand::nn {
 /// Vaswani et al. 2017, 3.5.
 Tensor sinusoids(int64_t length, int64_t width, DType dtype);
 
-/// Rotates each pair (x_i, x_{i+R}) of the first 2 R channels of x (B, N, H, D) by an angle with the given cosines and
-/// sines (…, R), which broadcast; other channels stay. Throws ShapeError unless 2 R <= D.
-Variable rotate_pairs(const Variable& x, const Variable& cosines, const Variable& sines);
-
-/// Rotates each pair (x_i, x_{i+D/2}) of x (B, N, H, D) by the angle n · 10000^(-2i/D) at position
-/// n: inner products of rotated vectors depend on the distance of their positions alone. Su et al.
-/// 2021 (arXiv 2104.09864), eq. 34, with the halves paired. The first row is at position `first`.
-/// Throws ShapeError if D is odd.
-Variable rotate_by_position(const Variable& x, int64_t first = 0);
+/// Returns the cosines and sines of the angles n · 10000^(-2i/D) at positions n from `first`: (N, 1, D), as
+/// rotate_pairs() takes them. Inner products of rows of (B, N, H, D) rotated by these depend on the distance of
+/// their positions alone. Su et al. 2021 (arXiv 2104.09864), eq. 34, with the halves of a row paired. Throws
+/// ShapeError if D is odd.
+Variable turns_of_positions(int64_t first, int64_t N, int64_t D, DType dtype);
 
 /// Positions added to token embeddings: a learned table, sinusoids, or (rotary, none) nothing.
 class Position : public Module {

@@ -10,7 +10,6 @@
 #include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
 #include "longhand/core/linalg.h"
-#include "longhand/nn/position.h"
 
 namespace longhand::attention::definitions {
 namespace {
@@ -494,7 +493,12 @@ Variable mamba3(const Variable& q, const Variable& k, const Variable& steps, con
   const int64_t N = q.size(1), m = angles.size(3);
   const Variable turned = cos_sin(cumsum(angles, 1)), cosines = slice(turned, 3, 0, m),
                  sines = slice(turned, 3, m, 2 * m);
-  const Variable Q = nn::rotate_pairs(q, cosines, sines), K = nn::rotate_pairs(k, cosines, sines);
+  const auto rotated = [&](const Variable& x) {
+    const Variable a = slice(x, 3, 0, m), b = slice(x, 3, m, 2 * m);
+    return concat({a * cosines - b * sines, a * sines + b * cosines, slice(x, 3, 2 * m, x.size(3))},
+                  3);
+  };
+  const Variable Q = rotated(q), K = rotated(k);
   // The share that a token leaves to the key before it; that of a token behind the last one is not visible.
   const Variable left = (1 - blends) * steps,
                  of_next = concat({slice(left, 1, 1, N), slice(left, 1, 0, 1)}, 1);

@@ -136,12 +136,16 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x, con
   return out;
 }
 
+Variable MultiHeadAttention::turns(int64_t first, int64_t tokens) const {
+  return rotary_ ? nn::turns_of_positions(first, tokens, head_dim_, parameter_dtype()) : Variable();
+}
+
 Variable MultiHeadAttention::prepared(const Variable& x, const std::optional<nn::Norm>& norm,
-                                      int64_t position) const {
+                                      const Variable& turns) const {
   Variable y = x;
   if (norm) y = norm->forward(y);
   if (around_.qk_norm == "l2") y = l2_normalised(y);
-  return rotary_ ? nn::rotate_by_position(y, position) : y;
+  return turns.defined() ? rotate_pairs(y, turns) : y;
 }
 
 nn::Lazy MultiHeadAttention::finished(const Variable& out, const Variable& gate) const {
@@ -157,8 +161,9 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
                                      AttentionState* state) {
   const nn::Running running(*this);
   Projected in = project(x, mask, pass, state);
-  if (query_) in.q = prepared(in.q, query_norm_, pass.tokens.first);
-  if (key_) in.k = prepared(in.k, key_norm_, pass.tokens.first);
+  const Variable turned = turns(pass.tokens.first, in.v.size(1));
+  if (query_) in.q = prepared(in.q, query_norm_, turned);
+  if (key_) in.k = prepared(in.k, key_norm_, turned);
   for (int64_t t = 0; state && t < in.v.size(1); ++t) {
     const auto of = [t](const Variable& y) {
       return y.defined() ? y.value().select(1, t).contiguous() : Tensor();
@@ -188,15 +193,16 @@ nn::Lazy MultiHeadAttention::step(const nn::Lazy& x, AttentionState& state,
     if (conv) y = conv->step(y, recent);
     return Variable(y.contiguous().reshape({B, 1, heads, head_dim_}));
   };
+  const Variable turned = turns(position, 1);
   Token token;
   if (kernel_->capabilities().uses_x) token.x = x.value().select(1, 0);
   if (query_) {
     const Variable q = row(*query_, query_conv_, state.query, heads_);
-    token.q = prepared(q, query_norm_, position).value().select(1, 0);
+    token.q = prepared(q, query_norm_, turned).value().select(1, 0);
   }
   if (key_) {
     const Variable k = row(*key_, key_conv_, state.key, kv_heads_);
-    token.k = prepared(k, key_norm_, position).value().select(1, 0);
+    token.k = prepared(k, key_norm_, turned).value().select(1, 0);
   }
   token.v = row(value_, value_conv_, state.value, kv_heads_).value().select(1, 0);
   const Tensor out = state.kernel->step(token);

@@ -68,7 +68,10 @@ class MultiHeadAttention : public nn::Module {
   Projected project(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass,
                     AttentionState* state) const;
   // Queries or keys, normalised and rotated: what precedes the kernel, head by head.
-  Variable prepared(const Variable& x, const std::optional<nn::Norm>& norm, int64_t position) const;
+  Variable prepared(const Variable& x, const std::optional<nn::Norm>& norm,
+                    const Variable& turns) const;
+  // The rotation of `tokens` tokens from position `first`; undefined without rotary positions.
+  Variable turns(int64_t first, int64_t tokens) const;
   // What follows the kernel: `out` is its result (B, N, H, D).
   nn::Lazy finished(const Variable& out, const Variable& gate) const;
 

@@ -14,6 +14,7 @@
 // is added:
 //
 //   T_i = e^{g_i} (T_(i-1) + k'_(i-1) (λ_(i-1) Δ_(i-1) + (1 - λ_i) Δ_i) v_(i-1)ᵀ) = S_i - λ_i Δ_i k'_i v_iᵀ
+#include <array>
 #include <cmath>
 #include <functional>
 #include <numbers>
@@ -100,17 +101,20 @@ class Mamba3 final : public ScanAttention {
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
 
-  /// What a sequence continues: the row of the token before each token, of rows (B, N, H, 2 D + 1) of all tokens;
-  /// and the angles before its first token, (B, 1, H, m) f64, undefined for 0.
+  /// What the token after each token reads of it: its key, value and λ Δ.
+  using Written = std::array<Variable, 3>;
+  /// What a sequence continues: x of the token before each token, for x number i of Written of all tokens; and the
+  /// angles before its first token, (B, 1, H, m) f64, undefined for 0.
   struct Before {
-    std::function<Variable(const Variable& rows)> row;
+    std::function<Variable(size_t i, const Variable& x)> token;
     std::function<Variable(const Variable& turned)> angle;
   };
   /// The operands of the scan, and what is added to its sums, undefined for nothing. What the next token continues:
-  /// rows, and angles turned up to each token, undefined if there are none.
+  /// what tokens write, and angles turned up to each token, undefined if there are none.
   struct Sequence {
     ScanInputs scan;
-    Variable added{}, rows{}, turned{};
+    Variable added{}, turned{};
+    Written written{};
   };
   Sequence sequence(const Inputs& in, const Before& before) const {
     Sequence out;
@@ -123,26 +127,24 @@ class Mamba3 final : public ScanAttention {
         log_decay = -(step * rates(rate_.forward(in.x)));
     if (angle_) {
       // Sums over tokens, in f64 whatever the dtype: a long sequence turns many times.
-      const Variable turns = unsqueeze(tanh(angle_->forward(in.x)) * std::numbers::pi, 2);
-      out.turned = cumsum(cast(turns * unsqueeze(step, 3), DType::f64), 1);  // (B, N, H, m)
+      const Variable turn = unsqueeze(tanh(angle_->forward(in.x)) * std::numbers::pi, 2);
+      out.turned = cumsum(cast(turn * unsqueeze(step, 3), DType::f64), 1);  // (B, N, H, m)
       if (const Variable start = before.angle(out.turned); start.defined())
         out.turned = out.turned + start;
-      const Variable both = cast(cos_sin(out.turned), in.q.dtype()),
-                     cosines = slice(both, 3, 0, angles_),
-                     sines = slice(both, 3, angles_, 2 * angles_);
-      q = nn::rotate_pairs(q, cosines, sines);
-      k = nn::rotate_pairs(k, cosines, sines);
+      const Variable turns = cast(cos_sin(out.turned), in.q.dtype());
+      q = rotate_pairs(q, turns);
+      k = rotate_pairs(k, turns);
     }
     if (!blend_) {
       out.scan = {q, k, in.v * unsqueeze(step, 3), log_decay};
       return out;
     }
-    const int64_t D = in.q.size(3);
     const Variable own = sigmoid(blend_->forward(in.x)) * step;  // λ Δ
-    out.rows = concat({k, in.v, unsqueeze(own, 3)}, 3);
-    const Variable rows = before.row(out.rows);
-    const Variable share = exp(log_decay) * (select(rows, 3, 2 * D) + step - own);
-    out.scan = {q, slice(rows, 3, 0, D), slice(rows, 3, D, 2 * D) * unsqueeze(share, 3), log_decay};
+    out.written = {k, in.v, own};
+    Written last;
+    for (size_t i = 0; i < last.size(); ++i) last[i] = before.token(i, out.written[i]);
+    const Variable share = exp(log_decay) * (last[2] + step - own);
+    out.scan = {q, last[0], last[1] * unsqueeze(share, 3), log_decay};
     out.added = in.v * (unsqueeze(own, 3) * sum(q * k, {3}, true));
     return out;
   }
@@ -165,9 +167,10 @@ class Mamba3 final : public ScanAttention {
   }
   // The beginning of the parts of sequences; null: of whole ones.
   static Before first_of(const std::shared_ptr<const Join>& join) {
-    return {[join](const Variable& rows) {
-              const Variable from = join ? join->with_neighbours(rows, 1, 0) : padded(rows, 1, 0);
-              return slice(from, 1, 0, rows.size(1));
+    return {[join](size_t, const Variable& x) {
+              const int64_t N = x.size(1);
+              return join ? slice(join->with_neighbours(x, 1, 0), 1, 0, N)
+                          : padded(slice(x, 1, 0, N - 1), 1, 0);
             },
             [join](const Variable& turned) {
               const int64_t N = turned.size(1);
@@ -209,23 +212,25 @@ class Mamba3Decoder final : public Decoder {
     const Inputs in = sequences_of(token, batch_, of_.config().heads);
     const Mamba3::Sequence of = of_.sequence(
         in,
-        {[this](const Variable& rows) {
-           return row_.defined() ? Variable(row_)
-                                 : Variable(Tensor::zeros(rows.shape(), rows.dtype()));
+        {[this](size_t i, const Variable& x) {
+           return written_[i].defined() ? Variable(written_[i])
+                                        : Variable(Tensor::zeros(x.shape(), x.dtype()));
          },
          [this](const Variable&) { return turned_.defined() ? Variable(turned_) : Variable(); }});
     const auto now = [](const Variable& x) { return x.value().squeeze(1); };
     const ScanInputs& s = of.scan;
     const Tensor sums =
         scan_step(state_, {now(s.q), now(s.k), now(s.v), now(s.log_decay)}, Normalizer::none);
-    if (of.rows.defined()) row_ = of.rows.value();
+    for (size_t i = 0; i < written_.size(); ++i)
+      if (of.written[i].defined()) written_[i] = of.written[i].value();
     if (of.turned.defined()) turned_ = of.turned.value();
     const Variable read(sums.to(token.v.dtype()).unsqueeze(1));
     return of_.finished(of.added.defined() ? read + of.added : read, in).value().squeeze(1);
   }
   int64_t bytes() const override {
     int64_t total = 0;
-    for (const Tensor& x : {state_.S.defined() ? state_.S.value() : Tensor(), row_, turned_})
+    for (const Tensor& x : {state_.S.defined() ? state_.S.value() : Tensor(), turned_, written_[0],
+                            written_[1], written_[2]})
       if (x.defined()) total += x.numel() * static_cast<int64_t>(size_of(x.dtype()));
     return total;
   }
@@ -234,7 +239,8 @@ class Mamba3Decoder final : public Decoder {
   const Mamba3& of_;
   int64_t batch_;
   ScanState state_;
-  Tensor row_, turned_;  // of the last token
+  Tensor turned_;                    // of the last token
+  std::array<Tensor, 3> written_{};  // by it
 };
 
 std::unique_ptr<Decoder> Mamba3::make_decoder(int64_t batch) const {
@@ -296,14 +302,14 @@ void mamba3_rotary(Findings& f) {
   values["angle.weight"] = angles;
   set(*turning, values);
   const Sample s;
-  const Variable q(s.q), k(s.k), v(s.v);
+  const Variable q(s.q), k(s.k), v(s.v), turns = nn::turns_of_positions(0, N, D, DType::f64);
   // The same token everywhere, of which the first channel is 1.
   Tensor first = Tensor::zeros({2, N, H * D}, DType::f64);
   first.select(2, 0).fill(1);
   const Variable one_token(first);
   equal(f, "constant angles and rotary positions",
         turning->forward({q, k, v, one_token}, {}, {}).value(),
-        still->forward({nn::rotate_by_position(q), nn::rotate_by_position(k), v, one_token}, {}, {})
+        still->forward({rotate_pairs(q, turns), rotate_pairs(k, turns), v, one_token}, {}, {})
             .value(),
         1e-12);
 }

@@ -87,6 +87,17 @@ const std::vector<OpLine>& operations() {
       {"softplus", OP(softplus(x[0])), awkward_shapes(), {{{3, 40001}}}},
       {"softplus: factors", OP(softplus(x[0], -2, 0.7)), awkward_shapes(), {{{3, 40001}}}},
       {"cos_sin", OP(cos_sin(x[0])), awkward_rows(), {{{3, 40001}}}, {.low = -4, .high = 4}},
+      {"rotate_pairs",
+       OP(rotate_pairs(x[0], x[1])),
+       {{{2, 3, 2, 5}, {2, 3, 2, 4}},
+        {{2, 3, 2, 4}, {3, 1, 4}},
+        {{2, 3, 1, 7}, {2, 1, 1, 6}},
+        {{4}, {2}},
+        {{3, 5}, {0}},
+        {{0, 4}, {4}},
+        {{2, 0}, {2, 0}}},
+       {{{2, 3000, 3, 33}, {3000, 1, 32}}},
+       {.order = Order::other}},
 
       // ---- products
       {"matmul",

@@ -103,13 +103,18 @@ TEST_CASE("dropout: training without random numbers is an error that names the m
 }
 
 TEST_CASE("feed-forward: fc2(silu(a) b) for (a, b) = fc1 x") {
-  FeedForward mlp(root(DType::f64, 3), FeedForward::Kind::swiglu, 4, 7, 0);
-  const auto p = mlp.named_parameters();
-  CHECK(p[0].second.shape() == Shape{14, 4});
-  CHECK(p[2].second.shape() == Shape{4, 7});
-  const Variable x(random({2, 3, 4}, 1)), h = linear(x, p[0].second, p[1].second),
-                                          a = slice(h, 2, 0, 7), b = slice(h, 2, 7, 14);
-  const Tensor want = linear(a / (exp(-a) + 1) * b, p[2].second, p[3].second).value();
+  const int64_t rank = GENERATE(0, 3);
+  FeedForward mlp(root(DType::f64, 3), FeedForward::Kind::swiglu, 4, 7, 0, rank);
+  StateDict p = mlp.state_dict();
+  p["fc1.bias"] = random({14}, 2);
+  mlp.load_state_dict(p);
+  const auto of = [&](const char* name) { return Variable(p.at(name)); };
+  const Variable W = rank ? matmul(of("fc1.weight_out"), of("fc1.weight_in")) : of("fc1.weight");
+  CHECK(W.shape() == Shape{14, 4});
+  CHECK(of("fc2.weight").shape() == Shape{4, 7});
+  const Variable x(random({2, 3, 4}, 1));
+  const Variable h = linear(x, W, of("fc1.bias")), a = slice(h, 2, 0, 7), b = slice(h, 2, 7, 14);
+  const Tensor want = linear(a / (exp(-a) + 1) * b, of("fc2.weight"), of("fc2.bias")).value();
   CHECK(worst_difference(mlp.forward(x, {}).value(), want) <= 1e-14);
 }
 
@@ -163,8 +168,9 @@ TEST_CASE("rotary: inner products depend on the distance alone, lengths are pres
   // The same vector at every position: q_n · k_m must be a function of n - m.
   const Tensor q = random({1, 1, 2, 6}, 1), k = random({1, 1, 2, 6}, 2);
   const Shape all{1, 8, 2, 6};
-  const Tensor rq = rotate_by_position(Variable(q.expand(all))).value();
-  const Tensor rk = rotate_by_position(Variable(k.expand(all))).value();
+  const Variable turns = turns_of_positions(0, 8, 6, DType::f64);
+  const Tensor rq = rotate_pairs(Variable(q.expand(all)), turns).value();
+  const Tensor rk = rotate_pairs(Variable(k.expand(all)), turns).value();
   const auto dot = [&](const Tensor& a, const Tensor& b, int64_t n, int64_t m) {
     double s = 0;
     for (int64_t d = 0; d < 6; ++d) s += a.at({0, n, 1, d}) * b.at({0, m, 1, d});
@@ -175,11 +181,9 @@ TEST_CASE("rotary: inner products depend on the distance alone, lengths are pres
       CHECK(std::abs(dot(rq, rk, n, m) - dot(rq, rk, n + 1, m + 1)) <= 1e-12);
   CHECK(std::abs(dot(rq, rk, 3, 0) - dot(rq, rk, 0, 0)) >= 1e-3);
   CHECK(std::abs(dot(rq, rq, 5, 5) - dot(rq, rq, 0, 0)) <= 1e-12);
-  CHECK_THROWS_AS(rotate_by_position(Variable(random({1, 2, 1, 3}, 1))), ShapeError);
-  const auto report = gradcheck([](const Variables& in) { return rotate_by_position(in[0]); },
-                                {random({2, 3, 2, 4}, 5)});
-  INFO(report);
-  CHECK(report.ok);
+  CHECK_THROWS_AS(turns_of_positions(0, 2, 3, DType::f64), ShapeError);
+  CHECK(identical(turns_of_positions(3, 5, 6, DType::f64).value(),
+                  turns_of_positions(0, 8, 6, DType::f64).value().slice(0, 3, 8)));
 }
 
 TEST_CASE("position: a learned table is a parameter, sinusoids are none") {
