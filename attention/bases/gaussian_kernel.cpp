@@ -1,5 +1,7 @@
 #include "longhand/attention/bases/gaussian_kernel.h"
 
+#include <cmath>
+
 #include "longhand/attention/features/random_features.h"
 #include "longhand/autograd/ops.h"
 
@@ -19,8 +21,11 @@ Variable gaussian_attention(const Variable& q, const Variable& k, const Variable
   options.key_bias = reshape(broadcast_to(norms, {B, M, G, H / G}), {B, M, H});
   if (normalized) return softmax_attention(q, k, v, options);
   const SoftmaxAttentionResult r = softmax_attention_with_sums(q, k, v, options);
-  const Variable logarithms = unsqueeze(transpose(r.log_sums, 1, 2), 3);  // (B, N, H, 1)
-  return r.out * exp(logarithms - affine(half_square(q, 1), options.scale));
+  const Variable logarithms = unsqueeze(transpose(r.log_sums, 1, 2), 3) -  // (B, N, H, 1)
+                              affine(half_square(q, 1), options.scale);
+  // M weights of at most 1, whatever rounding makes of the difference of large numbers.
+  const double most = std::log(static_cast<double>(k.size(1)));
+  return r.out * exp(most - relu(most - logarithms));
 }
 
 }  // namespace longhand::attention

@@ -500,6 +500,7 @@ void large_norms(const Subject& s, Findings& f) {
     const Outcome lo = run(*narrow, x), hi = run(*wide, x.each(in_f64));
     finite(lo, "f32");
     finite(hi, "f64");
+    if (std >= 10) finite(run(*narrow, x, lengths({7})), "f32, of 7 tokens and padding,");
     const bool counts = narrow->state_dict().contains("nonpositive_normalizers");
     Tensor expected = hi.out.contiguous().clone();
     const int64_t rows = clear_vanished(lo.out, expected);

@@ -25,7 +25,8 @@ void check_names(const ConformanceOptions& how) {
     const std::string near = nearest(check, known);
     longhand::check<ConfigError>(std::find(known.begin(), known.end(), check) != known.end(),
                                  "conformance: unknown check \"", check, "\"",
-                                 near.empty() ? "" : "; did you mean \"" + near + "\"?");
+                                 near.empty() ? "; longhand check attention --list lists them"
+                                              : "; did you mean \"" + near + "\"?");
   }
 }
 

@@ -74,7 +74,7 @@ void attend_to_highest(const CachedHead<T>& head, const CacheScores& s, int64_t 
   highest.add(scores.data(), end);
   selected.clear();
   highest.append_to(selected);
-  if (selected.empty()) {  // no score is a number
+  if (selected.empty()) {  // every score is -inf
     std::fill_n(out, head.D, std::numeric_limits<T>::quiet_NaN());
     return;
   }

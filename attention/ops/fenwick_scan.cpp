@@ -66,10 +66,10 @@ Variable scales_of_pairs(const Variable& scales, int64_t C) {
 // e^(g_(j+1) + … + g_i) of the pairs of a block, (B, blocks, H, C, C); 1 where j >= i. Terms up to j are not
 // subtracted: one far below 0 would cost the others their digits.
 Variable decays_of_pairs(const Variable& log_decay, int64_t C) {
-  Tensor between = Tensor::zeros({C, C}, DType::f64);  // whether j < i
-  for (int64_t i = 0; i < C; ++i) std::fill_n(between.data<double>() + i * C, i, 1.0);
+  Tensor between = Tensor::zeros({C, C}, DType::u8);  // whether j < i
+  for (int64_t i = 0; i < C; ++i) std::fill_n(between.data<uint8_t>() + i * C, i, uint8_t{1});
   const Variable next = extended(slice(in_blocks(log_decay, C), 3, 1, C), 3, C);  // g_(j+1)
-  return exp(cumsum(unsqueeze(next, 3) * Variable(between.to(log_decay.dtype())), 4, true));
+  return exp(cumsum(where(between, unsqueeze(next, 3), 0.0), 4, true));
 }
 
 }  // namespace

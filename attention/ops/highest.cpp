@@ -98,7 +98,7 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
       // Copies: stores of bytes could change what the lambda refers to.
       uint8_t* const to = all;
       const T *const from = block, limit = bound;
-      for (int64_t j = 0, end = size; j < end; ++j) to[j] = from[j] > limit;
+      for (int64_t j = 0, end = size; j < end; ++j) to[j] = !(from[j] <= limit);
     });
     const auto word_at = [&above](int64_t w) {
       uint64_t bytes;
@@ -114,8 +114,8 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
     for (int64_t f = 0; f < found; ++f) {
       for (uint64_t bytes = word_at(words[f]); bytes; bytes &= bytes - 1) {  // the lowest byte
         const int64_t j = words[f] * word + (std::countr_zero(bytes) >> 3);
-        if (!(block[j] > bound_)) continue;
-        scores_.push_back(block[j]);
+        if (block[j] <= bound_) continue;
+        scores_.push_back(std::isnan(block[j]) ? std::numeric_limits<T>::infinity() : block[j]);
         indices_.push_back(static_cast<int32_t>(first + begin + j));
         if (static_cast<int64_t>(scores_.size()) >= most) reduce();
       }

@@ -10,7 +10,8 @@
 namespace longhand::attention {
 
 /// Selects the `count` highest of scores that are added in the order of their indices. Of equal
-/// scores the earlier are selected; -inf and NaN never are. T is float or double.
+/// scores the earlier are selected. -inf never is; NaN counts as infinity, so that it shows in what is computed from
+/// the selected. T is float or double.
 template <class T>
 class Highest {
  public:

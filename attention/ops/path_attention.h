@@ -8,7 +8,7 @@
 
 namespace longhand::attention {
 
-/// All (B, N, H, D), but beta and log_decay (B, N, H); log_decay may be undefined: 0.
+/// All (B, N, H, D), but beta and log_decay (B, N, H); log_decay is finite, or undefined: 0.
 struct PathInputs {
   Variable q, k, v, w, beta;
   Variable log_decay{};

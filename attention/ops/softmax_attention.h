@@ -60,7 +60,8 @@ struct SoftmaxAttentionOptions {
 /// Operands may have any strides; they are copied only if the rows of D numbers are not contiguous.
 /// The result and the gradients of a query with no key to attend to are 0, as are the gradients of
 /// keys that no query attends to; the values of such queries and keys are not used. Scores may have
-/// any finite magnitude.
+/// any finite magnitude. Gradients take probabilities from L = log Σ e^s, which is rounded: their relative error is that
+/// of L times |L|, in f32 about 1 % where scores are near 10⁵.
 ///
 /// For the gradients, saves the inputs, the result and one number per query and head, and recomputes
 /// the probabilities. Gives the same bits for any number of threads.

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/python/arrays.h"
@@ -40,8 +41,12 @@ struct Arguments {
     };
     inputs = {leaf(q, "q"), leaf(k, "k"), leaf(v, "v"), leaf(x, "x")};
     mask.lengths = optional_tensor_of(lengths, "lengths");
-    if (mask.lengths.defined() && mask.lengths.dtype() == DType::i64)
+    if (mask.lengths.defined() && mask.lengths.dtype() == DType::i64) {
+      for (const int64_t n : mask.lengths.to_vector<int64_t>())
+        check<ShapeError>(std::in_range<int32_t>(n),
+                          "lengths: expected 0 to the number of tokens, got ", n);
       mask.lengths = mask.lengths.to(DType::i32);
+    }
     mask.keep = optional_tensor_of(keep, "keep");
     mask.bias = leaf(bias, "bias");
   }
@@ -77,7 +82,8 @@ class Pullback {
       gradients[name] = grad.defined() ? grad : Tensor::zeros(from.shape(), from.dtype());
     };
     for (const auto& [name, leaf] : leaves_) take(name, leaf);
-    for (const auto& [name, parameter] : variant_->named_parameters()) take(name, parameter);
+    for (const auto& [name, parameter] : variant_->named_parameters())
+      take(leaves_.contains(name) ? "parameters." + name : name, parameter);
     return arrays_of(gradients);
   }
 
@@ -92,8 +98,10 @@ class Attention {
  public:
   Attention(const std::string& name, int64_t heads, int64_t head_dim, int64_t kv_heads,
             std::optional<int64_t> max_length, bool causal, const std::string& dtype, uint64_t seed,
-            const py::kwargs& options)
+            const std::optional<py::dict>& more, const py::kwargs& options)
       : dtype_(float_dtype(dtype)) {
+    if (more)
+      for (const auto& [key, value] : *more) options[key] = value;
     attention::Config config{.heads = heads,
                              .head_dim = head_dim,
                              .kv_heads = kv_heads,
@@ -241,9 +249,10 @@ void define_attention(py::module_& m) {
       "Queries are (batch, "
       "tokens, heads, head_dim), keys and values (batch, tokens, kv_heads, head_dim).")
       .def(py::init<const std::string&, int64_t, int64_t, int64_t, std::optional<int64_t>, bool,
-                    const std::string&, uint64_t, const py::kwargs&>(),
+                    const std::string&, uint64_t, const std::optional<py::dict>&,
+                    const py::kwargs&>(),
            "name"_a, py::kw_only(), "heads"_a, "head_dim"_a, "kv_heads"_a = 0, none("max_length"),
-           "causal"_a = false, "dtype"_a = "float32", "seed"_a = 0)
+           "causal"_a = false, "dtype"_a = "float32", "seed"_a = 0, none("options"))
       .def("__call__", &Attention::call, "q"_a, "k"_a, "v"_a, none("x"), none("lengths"),
            none("keep"), none("bias"),
            "The result, (batch, tokens, heads, head_dim). x: the tokens, (batch, tokens, heads * "
@@ -255,7 +264,8 @@ void define_attention(py::module_& m) {
            none("bias"),
            "The result, and a function that returns the gradients for the gradient of the result, "
            "by name: of the "
-           "arguments and of the parameters.")
+           "arguments and of the parameters. A parameter with the name of an argument is "
+           "parameters.NAME.")
       .def_property("parameters", &Attention::parameters, &Attention::set_parameters,
                     "Parameters and buffers by name: arrays that share memory with the variant. "
                     "Assigning a dict "

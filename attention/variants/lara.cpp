@@ -137,9 +137,12 @@ class Lara final : public Variant {
     } else {
       const Variable own = sum(W * centre, {-1}, true) - half_square(centre, 1);
       const Variable t = softmax(of_real(real, matmul(Q, transposed(x_mean), scale)));
+      // A density of the mixture, of which this is one: at most 1, whatever rounding makes of it, and for a
+      // landmark that the sample does not have.
+      const Variable ratio = exp(-relu(mixture - own));
       // log max(α, least), as log(relu(α - least) + least)
       const Variable above =
-          repeated(t, 3) + (transposed(exp(own - mixture)) - (shares(counts, t) + least_weight));
+          repeated(t, 3) + (transposed(ratio) - (shares(counts, t) + least_weight));
       weights = weights + log(relu(above), least_weight);
       of_samples = of_samples - own;
     }

@@ -88,6 +88,18 @@ class AttentionTest(unittest.TestCase):
         with self.assertRaisesRegex(longhand.Error, "call vjp"):
             vjp(dy)
 
+    def test_names_of_arguments_are_theirs(self):
+        f = longhand.attention("lowrank", heads=2, head_dim=4, max_length=8, rank=3)
+        v, = arrays(1, 8, 2, 4, count=1)
+        gradients = f.vjp(None, None, v.astype("float32"))[1](v.astype("float32"))
+        self.assertEqual(gradients["v"].shape, v.shape)
+        self.assertEqual(gradients["parameters.v"].shape, f.parameters["v"].shape)
+        f = longhand.attention("performer", heads=2, head_dim=4, features=8, options={"heads": "per_head"})
+        self.assertEqual(f.options["heads"], "per_head")
+        self.assertEqual(f.options["features"], 8)
+        with self.assertRaisesRegex(longhand.Error, "lengths: expected .*4294967299"):
+            f(v, v, v, lengths=[2**32 + 3])
+
     def test_arrays_are_not_copied(self):
         a, = arrays(2, 5, 2, 4, count=1)
         for view in (a, a.transpose(0, 2, 1, 3), a[:, ::2], a[:, :, 1:], np.broadcast_to(a[:1], a.shape)):

@@ -10,8 +10,10 @@ using namespace longhand::test;
 
 namespace {
 
-// The first of all indices in the order of their scores, in increasing order.
-std::vector<int32_t> by_sorting(const std::vector<float>& scores, size_t count) {
+// The first of all indices in the order of their scores, NaN as infinity, in increasing order.
+std::vector<int32_t> by_sorting(std::vector<float> scores, size_t count) {
+  for (float& x : scores)
+    if (std::isnan(x)) x = INFINITY;
   std::vector<int32_t> all;
   for (size_t j = 0; j < scores.size(); ++j)
     if (scores[j] > -INFINITY) all.push_back(static_cast<int32_t>(j));

@@ -41,6 +41,18 @@ TEST_CASE("gaussian equals its N x N form") {
   CHECK(variant->capabilities().averages == normalized);
 }
 
+TEST_CASE("gaussian: unnormalised weights of large rows are finite and at most 1") {
+  for (const double std : {1.0, 1e3, 1e4}) {
+    const Tensor q = normal({1, 5, 1, 64}, 1, DType::f32, std),
+                 ones = Tensor::full(q.shape(), 1, DType::f32);
+    const auto variant = make_variant("gaussian", {.heads = 1, .dim = 64, .dtype = DType::f32},
+                                      options_of({{"normalized", false}}));
+    const Outcome found = run_variant(*variant, q, q, ones, {}, ones);
+    for (const double y : found.out.to_vector<double>()) CHECK((0 <= y && y <= 5.0001));
+    CHECK(all_finite(found.dq));
+  }
+}
+
 TEST_CASE("gaussian: the tiles equal the stored weights, with gradients and dropout") {
   const bool normalized = GENERATE(true, false);
   const bool causal = GENERATE(false, true);

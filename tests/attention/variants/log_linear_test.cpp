@@ -41,6 +41,20 @@ TEST_CASE(
   }
 }
 
+TEST_CASE("fenwick_scan: a decay of 0 resets the state") {
+  const auto run = [](double log_decay) {
+    Tensor g = Tensor::full({1, 41, 1}, -0.1, DType::f64);
+    for (const int64_t i : {5, 20}) g.data<double>()[i] = log_decay;
+    const Variable q(normal({1, 41, 1, 4}, 1)), k(normal({1, 41, 1, 4}, 2), true),
+        v(normal({1, 41, 1, 4}, 3)), scales(normal({1, 41, 1, 7}, 4));
+    const Variable out = attention::fenwick_scan({q, k, v, Variable(g)}, scales);
+    backward(out, normal({1, 41, 1, 4}, 5));
+    return std::vector<Tensor>{out.value(), k.grad()};
+  };
+  const auto found = run(-INFINITY), expected = run(-1e4);
+  for (size_t i = 0; i < found.size(); ++i) CHECK(identical(found[i], expected[i]));
+}
+
 TEST_CASE("fenwick_scan: gradients of decays") {
   const std::vector<Tensor> x{normal({1, 11, 1, 2}, 1), normal({1, 11, 1, 2}, 2),
                               normal({1, 11, 1, 2}, 3), normal({1, 11, 1}, 4),
