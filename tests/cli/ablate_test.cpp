@@ -547,6 +547,41 @@ halving = [0.5]
   const int64_t before = attempts(folder / "whole");
   CHECK(folder.ablate({"--out", "whole"}).code == 0);
   CHECK(attempts(folder / "whole") == before);
+  // Trials that ended early are taken over, too.
+  CHECK(folder.ablate({"--out", "merged", "--merge", "whole"}).code == 0);
+  CHECK(attempts(folder / "merged") == before);
+
+  // As if the sweep, or the process of that trial, had been killed before it could say how it ended.
+  for (const std::string end : {"running", "crashed"}) {
+    CAPTURE(end);
+    fs::remove(folder / "whole/manifest");
+    for (const fs::path& cell : cells_of(folder / "whole")) {
+      std::string record = read_text(cell / "cell.json");
+      const size_t at = record.find("\"halved\"");
+      if (at == std::string::npos) continue;
+      write_text(cell / "cell.json", record.replace(at, 8, '"' + end + '"'));
+      if (end == "crashed")
+        for (const char* const name : {"checkpoints", "metrics.jsonl", "summary.json"})
+          fs::remove_all(cell / name);
+    }
+    if (end == "running") {
+      CHECK(run({"report", "whole", "-o", "r.html"}, folder.path()).code == 0);
+      CHECK_THAT(read_text(folder / "r.html"), Contains("2 interrupted"));
+    }
+    CHECK(folder.ablate({"--out", "whole"}).code == 0);
+    CHECK_THAT(run({"ablate", "--status", "whole"}, folder.path()).out, Contains("2 halved"));
+  }
+  CHECK(lasting(folder / "merged") == lasting(folder / "whole"));
+
+  // What is refused changes nothing.
+  const std::string sweep = read_text(folder / "whole/sweep.toml");
+  for (const std::vector<std::string>& wrong :
+       {std::vector<std::string>{"--columns", "nope"}, {"--merge", "nowhere"}}) {
+    Words words = {"--out", "whole", "--set", "train.steps=20", "--change-sweep"};
+    words.insert(words.end(), wrong.begin(), wrong.end());
+    CHECK(folder.ablate(words).code == 2);
+    CHECK(read_text(folder / "whole/sweep.toml") == sweep);
+  }
 
   Program other({"ablate", "sweep.toml", "--out", "shared"}, folder.path());
   const Outcome one = folder.ablate({"--out", "shared"});
@@ -595,9 +630,11 @@ TEST_CASE("scores of parts of a mixture are verified") {
       folder
           .ablate({"--out", "out", "--set", "data.length=[24,32]", "--set", "train.eval_batches=1"})
           .code == 0);
+  for (const fs::path& cell : cells_of(folder / "out")) fs::remove(cell / "log.txt");
   const Outcome outcome = run({"ablate", "out", "--verify"}, folder.path());
   INFO(outcome.out << outcome.err);
   CHECK(outcome.code == 0);
+  for (const fs::path& cell : cells_of(folder / "out")) CHECK_FALSE(fs::exists(cell / "log.txt"));
 }
 
 TEST_CASE("a trained cell without its checkpoint is trained again before it is evaluated") {

@@ -284,6 +284,17 @@ std::string log_tail(const fs::path& directory, int64_t bytes) {
   return text;
 }
 
+ScratchDirectory::ScratchDirectory() {
+  std::string name = (fs::temp_directory_path() / "longhand-XXXXXX").string();
+  check<DataError>(mkdtemp(name.data()) != nullptr, "cannot create ", name, ": ",
+                   data::system_reason());
+  path = name;
+}
+ScratchDirectory::~ScratchDirectory() {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
 std::unique_ptr<Claim> Claim::take(const fs::path& directory, const char* name) {
   data::create_directories_durably(directory);
   const fs::path path = directory / name;

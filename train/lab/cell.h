@@ -118,6 +118,17 @@ bool is_stopped(pid_t pid);
 /// The last lines of log.txt, at most `bytes` long.
 std::string log_tail(const std::filesystem::path& directory, int64_t bytes = 2000);
 
+/// A directory for temporary files, which the destructor removes. Throws DataError if it cannot be created.
+class ScratchDirectory {
+ public:
+  ScratchDirectory();
+  ~ScratchDirectory();
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+
+  std::filesystem::path path;
+};
+
 /// The exclusive right to run a cell, held by this process and by the children that inherit file():
 /// it ends with the last of them.
 class Claim {

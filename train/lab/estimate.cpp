@@ -20,29 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A directory that is removed by the destructor.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (fs::temp_directory_path() / "longhand-XXXXXX").string();
-    check<DataError>(mkdtemp(name.data()) != nullptr, "cannot create ", name, ": ",
-                     data::system_reason());
-    path = name;
-  }
-  ~Scratch() {
-    std::error_code ignored;
-    fs::remove_all(path, ignored);
-  }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-
-  fs::path path;
-};
-
 /// Trains a cell for a few steps, and evaluates it once.
 void measure(const SweepCell& cell, const EstimateOptions& options, VariantEstimate& out) {
   constexpr int64_t steps = 3;
-  const Scratch scratch;
+  const ScratchDirectory scratch;
   const fs::path config = scratch.path / "cell.toml", run = scratch.path / "run";
   data::write_file_durably(config, cell.config);
   // The schedule may depend on train.steps, so the run is stopped rather than shortened.

@@ -66,6 +66,7 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   Lead lead{test.difference, test.p};
   const bool in_groups = two_groups(values_of(best.scores)) || two_groups(values_of(other.scores));
   if (!accuracy || (!std::isnan(test.p) && !in_groups)) return lead;
+  lead.difference.low = lead.difference.high = nan;  // of seeds in two groups, or all equal
   std::vector<double> all = values_of(best.scores);
   for (const double value : values_of(other.scores)) all.push_back(value);
   if (best.scores.size() < 2 || other.scores.size() < 2) return lead;
@@ -74,7 +75,6 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   if (all[gap] - all[gap - 1] < group_gap) return lead;
   const double bound = (all[gap] + all[gap - 1]) / 2;
   const int64_t own = number_above(best.scores, bound), theirs = number_above(other.scores, bound);
-  lead.difference.low = lead.difference.high = std::nan("");
   lead.p = fisher(own, std::ssize(best.scores), theirs, std::ssize(other.scores));
   lead.solved =
       fmt::format("{} {} with {} of {} seeds, {} with {} of {} (Fisher's exact test: p = {:.2g})",
@@ -94,7 +94,8 @@ std::string reason(const Lead& lead, size_t compared) {
     return "With one seed in common, chance is not excluded: train more seeds.";
   if (std::isnan(lead.difference.low))
     return lead.solved.empty()
-               ? "Differences that are equal for so few seeds give no interval: train more seeds."
+               ? "So few seeds, whose differences are equal or whose scores lie far apart in two "
+                 "groups, give no interval: train more seeds."
                : lead.solved + ": train more seeds.";
   if (lead.difference.low <= 0)
     return fmt::format("The {} includes 0, so that their order may be chance.",
@@ -322,9 +323,13 @@ RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows,
                    const std::vector<std::string>& labels) {
   RowNames out = row_names(rows);
   const bool one = std::set(out.task.begin(), out.task.end()).size() < 2;
-  std::set<std::pair<std::string, std::string>> taken;
-  for (size_t r = 0; r < rows.size(); ++r)
-    if (one || !taken.emplace(out.task[r], out.variant[r]).second) out.variant[r] = labels[r];
+  std::map<std::pair<std::string, std::string>, int> counts;
+  for (size_t r = 0; r < rows.size(); ++r) ++counts[{out.task[r], out.variant[r]}];
+  for (size_t r = 0; r < rows.size(); ++r) {
+    if (!one && counts.at({out.task[r], out.variant[r]}) == 1) continue;
+    const bool has_task = !one && labels[r].starts_with(out.task[r] + " ");
+    out.variant[r] = has_task ? labels[r].substr(out.task[r].size() + 1) : labels[r];
+  }
   return out;
 }
 

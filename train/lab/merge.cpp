@@ -45,6 +45,7 @@ std::vector<fs::path> contents_of(const fs::path& cell) {
 /// The results of a cell that has ended: nothing is left to be done.
 struct CellResults {
   std::string source;  // directory and machine
+  bool is_whole;  // not a trial that ended in the worse half, which another sweep may train further
   /// Its status, its score, empty if it was not tested, and its metrics, each with its place, without
   /// time and memory.
   std::vector<std::string> lines{};
@@ -55,10 +56,12 @@ std::optional<CellResults> results_of(const fs::path& folder) {
   const CellState state = read_cell(folder);
   check<DataError>(state.status != CellStatus::damaged, folder.string(), ": ", state.record.reason);
   const bool is_trial = state.record.phase == "search";  // which needs no test
+  if (is_trial && state.status == CellStatus::halved) return CellResults{folder.string(), false};
   if (state.status != CellStatus::finished && state.status != CellStatus::diverged &&
       !(is_trial && state.status == CellStatus::trained))
     return std::nullopt;
   CellResults out{concat_message(folder.string(), " (", state.summary->machine, ")"),
+                  true,
                   {"status: " + state.summary->status}};
   const auto add = [&](const std::string& place, const std::string& text) {
     Json json = parse_json(text);
@@ -123,6 +126,11 @@ void copy_cell(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
+void check_holds_sweep(const fs::path& directory) {
+  check<ConfigError>(fs::exists(directory / "sweep.toml"), directory.string(),
+                     " holds no sweep: no sweep.toml");
+}
+
 std::vector<Merged> merge_cells(const Grid& grid, const std::vector<fs::path>& from,
                                 const fs::path& to) {
   std::vector<Merged> out(from.size());
@@ -130,15 +138,18 @@ std::vector<Merged> merge_cells(const Grid& grid, const std::vector<fs::path>& f
   std::map<std::string, std::pair<size_t, CellResults>> first;
   const auto add = [&](const std::string& hash, size_t i, const CellResults& cell) {
     const auto [found, is_new] = first.try_emplace(hash, i, cell);
-    if (!is_new) check_equal(found->second.second, cell);
+    if (is_new || !cell.is_whole) return;
+    if (found->second.second.is_whole)
+      check_equal(found->second.second, cell);
+    else
+      found->second = {i, cell};
   };
   const CellStates cells = read_cells(grid, to);
   for (const auto& [hash, state] : cells)
     if (state.status != CellStatus::damaged)
       if (const auto ours = results_of(to / "cells" / hash)) add(hash, from.size(), *ours);
   for (size_t i = 0; i < from.size(); ++i) {
-    check<ConfigError>(fs::exists(from[i] / "sweep.toml"), from[i].string(),
-                       " holds no sweep: no sweep.toml");
+    check_holds_sweep(from[i]);
     for (const auto& [hash, state] : cells) {
       const fs::path folder = from[i] / "cells" / hash;
       if (!fs::exists(fs::symlink_status(folder))) continue;

@@ -16,6 +16,9 @@ struct Merged {
   std::vector<std::string> damaged{};  // cells that were not copied, each with the reason
 };
 
+/// Throws ConfigError unless a directory is that of a sweep.
+void check_holds_sweep(const std::filesystem::path& directory);
+
 /// Copies the cells of this grid that have ended in some directories to another one in which they have
 /// not, or are damaged; all others are left as they are. A cell is named by the hash of its effective configuration, so
 /// the directories may be of sweeps that differ. Each copy is durable, and there as a whole or not at all.

@@ -122,8 +122,14 @@ Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellState
   if (!row.trial) {
     if (!row.search.tasks.empty()) return row;
     // Without a value to train with, no final cell can be run.
-    row.failure = "searches " + to_string(states.at(searches.back().hash).status);
-    row.failed = std::ssize(grid.trials);
+    auto worst = CellStatus::waiting;
+    for (size_t trial = 0; trial < grid.trials.size(); ++trial) {
+      if (!row.search.trials[trial].needed) continue;
+      ++row.failed;
+      for (const SweepCell& cell : grid.searches(variant, trial))
+        worst = std::max(worst, states.at(cell.hash).status);
+    }
+    row.failure = "searches " + to_string(worst);
     return row;
   }
   std::vector<double> milliseconds, memory, seconds;

@@ -37,6 +37,8 @@ class Runner {
   SweepOutcome run() {
     check_sources();
     record_ended();
+    for (const SweepCell& cell : runs_of(sweep_, grid_, states_, options_.shard))
+      forget_failure(state(cell));
     try {
       loop();
     } catch (...) {
@@ -158,6 +160,11 @@ class Runner {
     }
   }
 
+  /// A failure of an earlier call, or of another process, which this call tries again.
+  static void forget_failure(CellState& state) {
+    if (state.status > CellStatus::diverged) state.status = CellStatus::interrupted;
+  }
+
   /// Records that trials have ended in the worse half.
   void record_halved(const std::vector<SearchState>& searches) {
     for (size_t v = 0; v < searches.size(); ++v) {
@@ -167,7 +174,7 @@ class Runner {
         for (const SweepCell& cell : grid_.searches(v, trial)) {
           CellState& s = state(cell);
           // One that was trained further is a final cell, too.
-          if (s.status != CellStatus::stopped ||
+          if ((s.status != CellStatus::stopped && s.status != CellStatus::interrupted) ||
               s.evaluations.rbegin()->first > *search.trials[trial].ended)
             continue;
           const auto claim = Claim::take(path(cell));
@@ -249,6 +256,7 @@ class Runner {
           continue;
         }
         state(task) = read_cell(path(task));  // another process may have run it meanwhile
+        forget_failure(state(task));
         // This process has the claim itself.
         needs_ = true;
         if (is_decided(task) || (until > 0 && has_reached(state(task), until))) continue;
@@ -398,7 +406,9 @@ class Runner {
     record.pid = 0;
     if (succeeded) {
       record.status = testing ? CellStatus::finished : CellStatus::trained;
-    } else if ((stopping_ || ended.code == 75) && !fails && ended.code != 4) {
+    } else if ((stopping_ || ended.code == 75 || ended.signal == SIGINT ||
+                ended.signal == SIGTERM) &&
+               !fails && ended.code != 4) {
       // Code 75: stopped by a signal, perhaps one that this process has not seen yet; it has saved.
       record.status = ended.signal == SIGKILL ? CellStatus::interrupted : CellStatus::stopped;
     } else {

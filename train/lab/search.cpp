@@ -118,7 +118,8 @@ SearchState search_state(const Sweep& sweep, const Grid& grid, size_t variant,
     std::ranges::stable_sort(
         going, [&](size_t a, size_t b) { return is_better(sweep, found[a], found[b]); });
     for (const size_t kept = (going.size() + 1) / 2; going.size() > kept; going.pop_back())
-      out.trials[going.back()].ended = grid.searches(variant, going.back()).front().rungs[rung];
+      if (const size_t ended = going.back(); found[ended])  // one that failed has not been compared
+        out.trials[ended].ended = grid.searches(variant, ended).front().rungs[rung];
   }
   std::map<size_t, std::optional<Quality>> found;
   while (all_reach(grid, variant, going, states, {}, out.tasks)) {

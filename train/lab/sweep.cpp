@@ -220,6 +220,19 @@ Condition condition_of(const TomlValue& table, const std::string& name) {
   return out;
 }
 
+/// Leaves out points that repeat an earlier one.
+void drop_repeated(std::vector<Settings>& points) {
+  std::set<std::string> seen;
+  std::erase_if(points, [&](const Settings& point) {
+    std::string text;
+    for (const Setting& setting : point) {
+      const auto number = as_number(setting.value);
+      text += (number ? fmt::format("{}", *number) : to_string(setting.value)) + "\n";
+    }
+    return !seen.insert(text).second;
+  });
+}
+
 /// The axis in a table; keys in `others` are left to the caller.
 Axis axis_of(const TomlValue& table, const std::vector<std::string>& others) {
   Axis axis;
@@ -483,6 +496,7 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
   if (const TomlValue* const table = root.find("search")) {
     expect(table->is_table, *table, "search", "a table, [search]");
     Search search{.axis = axis_of(*table, search_keys)};
+    drop_repeated(search.axis.points);
     check<ConfigError>(search.axis.when.empty(), table->where,
                        ": search: every variant is searched alike; when applies to [[axis]]");
     if (const TomlValue* const seeds = table->find("seeds")) {

@@ -36,11 +36,13 @@ Score evaluated(const fs::path& cell, const std::string& split, int64_t limit,
   ChildOptions child_options =
       process_of_cell(options.program, std::move(arguments), options.threads);
   child_options.capture = true;
-  child_options.err = cell / "log.txt";
+  const ScratchDirectory scratch;  // nothing is written to the sweep, which may be an archive
+  child_options.err = scratch.path / "log.txt";
   Child child(child_options);
   const std::string output = child.output();
   const Ended ended = child.wait();
-  check<DataError>(ended.code == 0 && ended.signal == 0, "evaluate failed: ", log_tail(cell, 300));
+  check<DataError>(ended.code == 0 && ended.signal == 0,
+                   "evaluate failed: ", log_tail(scratch.path, 300));
   return score_of(output);
 }
 

@@ -108,10 +108,10 @@ pid_t start(const ChildOptions& options, char* const* argv, char* const* envp, c
   const pid_t child = vfork();
   if (child != 0) return child;
   BlockedSignals::reset_handlers();
+  setpgid(0, 0);  // before a signal to the group of the parent can end it
   blocked.restore();
   prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (getppid() != parent) _exit(126);  // it has ended before
-  setpgid(0, 0);
   if (options.in >= 0) dup2(options.in, STDIN_FILENO);
   if (out >= 0) dup2(out, STDOUT_FILENO);
   if (err >= 0) dup2(err, STDERR_FILENO);

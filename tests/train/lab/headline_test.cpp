@@ -35,6 +35,10 @@ TEST_CASE("headline: no winner among variants that the seeds do not tell apart")
         "a and b tie at copy for the best of 2 variants, with a validation accuracy of 1 (3 seeds, "
         "all equal).");
   CHECK(tie.best.size() == 2);
+  // The table gives no interval for seeds in two groups, either.
+  const Verdict groups =
+      verdict({}, {contender("a", {0.1, 0.4}), contender("b", {0.24, 0.24})}, "");
+  CHECK_THAT(groups.sentence, !Contains("interval of the difference"));
 }
 
 TEST_CASE("headline: of rates, validation chooses, not the test split") {
@@ -176,4 +180,13 @@ TEST_CASE("headline: names have what tells rows apart") {
   CHECK(names.task == std::vector<std::string>{"copy", "copy", "parity", "parity"});
   CHECK(names.variant ==
         std::vector<std::string>{"softmax", "window", "softmax d_model=32", "softmax d_model=64"});
+  // Rates of one variant all have their labels, without the task.
+  const auto row = [](const std::string& task, const std::string& rate) {
+    return std::map<std::string, std::string>{
+        {"data.task", task}, {"attention.type", "softmax"}, {"optimizer.beta1", rate}};
+  };
+  const RowNames rates =
+      row_names({row("copy", "1"), row("copy", "1"), row("parity", "1")},
+                {"copy softmax lr=0.1", "copy softmax lr=0.2", "parity softmax lr=0.1"});
+  CHECK(rates.variant == std::vector<std::string>{"softmax lr=0.1", "softmax lr=0.2", "softmax"});
 }

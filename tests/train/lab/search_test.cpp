@@ -150,7 +150,7 @@ TEST_CASE("the worse half of the trials ends at each rung") {
   // The best evaluations count: 0.1, 0.1, 0.2 and 0.3; of the equal ones the first remains.
   CHECK(s.tasks() == Until{{0, 50}, {2, 50}, {3, 50}});
   CHECK(s.state().trials[1].ended == 20);
-  CHECK(s.state().trials[4].ended == 20);
+  CHECK_FALSE(s.state().trials[4].ended);  // one that failed was not compared
   // What a trial does later does not change what was decided.
   s.train(1, {{100, 0.9}});
   CHECK(s.state().trials[1].ended == 20);

@@ -159,6 +159,8 @@ TEST_CASE("ranges, draws and lists of values") {
       "[[axis]]\ncount = 50\nseed = 3\nmodel.d_mlp = { choice = [8, 16] }\n"
       "model.heads = { choice = [1, 2] }\n");
   CHECK(together.variants.size() == 4);
+  CHECK(grid_of("[search]\noptimizer.lr = { choice = [1e-3, 1e-2], count = 9, seed = 1 }\n")
+            .trials.size() == 2);
 }
 
 TEST_CASE("the hash of a cell is that of its effective configuration") {

@@ -344,8 +344,8 @@ void check_directory(const AblateArguments& a, const train::Sweep& sweep) {
   try {
     train::check_digest(file);
     difference = difference_of(sweep, train::Sweep::load(file));
-  } catch (const Error&) {  // damaged, or not valid for this version and its plugins
-    return;
+  } catch (const Error& error) {  // damaged, or not valid for this version and its plugins
+    difference = error.what();
   }
   check<ConfigError>(difference.empty(), "--out ", a.out, ": the directory of another sweep than ",
                      a.sweep, ": ", difference,
@@ -359,6 +359,9 @@ int run(const AblateArguments& a, Opened& opened) {
   train::RunnerOptions options = a.runner;
   options.shard = read_shard(a.shard);
   options.threads = threads_of_a_cell(a);
+  // Throws for unknown --columns, before anything is written.
+  variants_of(a, results_of(opened, directory, command_of(a)), opened.grid);
+  for (const std::string& from : a.merge) train::check_holds_sweep(from);
   const auto presence = train::Claim::share(directory);
   data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
 
@@ -406,7 +409,7 @@ int run(const AblateArguments& a, Opened& opened) {
     cost = written - begin;
     return results;
   };
-  variants_of(a, write(), opened.grid);  // throws for unknown --columns before the first cell
+  write();
   options.on_end = [&](const train::EndedCell& cell) {
     opened.states[cell.cell.hash] = cell.state;
     try {

@@ -21,6 +21,8 @@ void check_table(const Common& arguments) {
   if (!arguments.table.empty()) train::check_format(arguments.table);
   check<ConfigError>(arguments.table == "tex" || (caption.empty() && label.empty()),
                      "--caption and --label are of a LaTeX table; expected --table tex");
+  check<ConfigError>(label.find_first_of("{}%#\\") == std::string::npos, "--label ", label,
+                     ": expected a name without {, }, %, # and \\");
 }
 
 std::string printed_table(const Common& arguments, const train::Results& results,

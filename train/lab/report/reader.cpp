@@ -124,6 +124,7 @@ ReportedRun read_reported_run(const fs::path& path) {
   if (!fs::exists(path / "cell.json")) return run;
   const Json cell = read_object(path / "cell.json");
   JsonReader<Lenient>::read(cell, run);
+  if (run.status == "running" && !Claim::is_taken(path)) run.status = "interrupted";
   if (run.options.empty() && cell.contains("values") && cell["values"].is_object())
     for (const auto& [key, value] : cell["values"].items()) run.options[key] = option_in(value);
   return run;
