@@ -114,7 +114,12 @@ std::string convert(const OptionValue& given, const Declaration& option, double&
     }
   }
   const std::string range = text_of(option.numbers);
-  return "expected a finite number" + (range.empty() ? "" : " " + range);
+  const bool is_side = range.starts_with("above") || range.starts_with("below");
+  const char* const word = range.empty()              ? ""
+                           : is_side                  ? " "
+                           : range.starts_with("at ") ? " of "
+                                                      : " from ";
+  return "expected a finite number" + (word + range);
 }
 
 std::string convert(const OptionValue& given, const Declaration& option, std::string& to) {

@@ -13,6 +13,7 @@
 #include <new>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -23,6 +24,17 @@
 
 namespace longhand::data {
 namespace {
+
+// Whether HDF5 begins in a file: at its first byte, or after a block of the user of 512, 1024, … bytes.
+bool has_signature(const RegularFile& file) {
+  constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
+  std::string found(signature.size(), '\0');
+  for (uint64_t at = 0; at + found.size() <= file.size(); at = at == 0 ? 512 : 2 * at) {
+    file.read(at, std::as_writable_bytes(std::span(found)));
+    if (found == signature) return true;
+  }
+  return false;
+}
 
 // --- access to libhdf5 ---------------------------------------------------------------------------
 
@@ -824,6 +836,8 @@ Hdf5Reader Hdf5Reader::from_image(std::span<const std::byte> image, const std::s
 Hdf5Reader Hdf5Reader::open(const std::filesystem::path& path) { return open(RegularFile(path)); }
 
 Hdf5Reader Hdf5Reader::open(RegularFile file) {
+  check<DataError>(has_signature(file), file.path().string(), ": expected an HDF5 file, got ",
+                   file.size() == 0 ? "an empty one" : "one that does not begin like HDF5");
   Hdf5Reader reader;
   State* const state = reader.state_.get();
   state->name = file.path().string();

@@ -31,8 +31,8 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, const Generat
   int64_t& batch = config_.batch_size;
   check<ConfigError>(batch >= 1, "loader: expected a batch size of at least 1, got ", batch);
   check<ConfigError>(size >= 1, "loader: the dataset has no examples");
-  check<ConfigError>(size >= batch || !config.drop_last, "loader: the dataset has ", size,
-                     " examples, too few for one batch of ", batch);
+  check<ConfigError>(size >= batch || !config.drop_last, "batch_size = ", batch,
+                     ": expected at most the number of examples, ", size);
   batch = std::min(batch, size);
   examples_ = config.drop_last ? size / batch * batch : size;
   batches_ = (examples_ + batch - 1) / batch;

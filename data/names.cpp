@@ -14,12 +14,15 @@ bool contains(const std::vector<std::string>& names, const std::string& name) {
 
 }  // namespace
 
-std::string found_instead(const std::string& name, const std::vector<std::string>& found) {
+std::string found_instead(const std::string& name, const std::vector<std::string>& found,
+                          bool fixed) {
   constexpr size_t most = 20, longest = 40;
   std::string out = found.empty() ? "; found nothing" : "; found ";
   for (size_t i = 0; i < std::min(found.size(), most); ++i)
     out += (i == 0 ? "" : ", ") + found[i].substr(0, longest);
-  return out + (found.size() > most ? ", ..." : "") + suggestion(name, found);
+  if (found.size() > most) out += ", ...";
+  const std::string near = fixed ? nearest(name, found) : "";
+  return out + (near.empty() ? suggestion(name, found) : "; rename " + near + " to " + name);
 }
 
 void check_spelling(const std::vector<std::string>& found, const std::vector<std::string>& known,

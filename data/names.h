@@ -6,8 +6,10 @@
 
 namespace longhand::data {
 
-/// "; found a, b; did you mean b?": what a file has instead of a name that is missing.
-std::string found_instead(const std::string& name, const std::vector<std::string>& found);
+/// "; found a, b; did you mean b?": what a file has instead of a name that is missing, which the user has
+/// chosen, or "; rename b to a" if it is fixed.
+std::string found_instead(const std::string& name, const std::vector<std::string>& found,
+                          bool fixed);
 
 /// Throws DataError, which begins with `where` and names `what` ("the attribute"), for a name that is not
 /// known but differs little from a known one that is missing: what it holds would be ignored.

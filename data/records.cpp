@@ -122,7 +122,7 @@ std::vector<size_t> columns_of(const RecordOptions& options, const std::vector<s
     }
     const auto found = std::ranges::find(names, choice.name);
     check<DataError>(found != names.end(), file, ":1: the header line has no column \"",
-                     choice.name, "\"", found_instead(choice.name, names));
+                     choice.name, "\"", found_instead(choice.name, names, choice.fixed));
     check<DataError>(std::find(found + 1, names.end(), choice.name) == names.end(), file,
                      ":1: the header line has two columns \"", choice.name, "\"");
     columns.push_back(static_cast<size_t>(found - names.begin()));
@@ -177,7 +177,7 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
     for (size_t i = 0; i < options.choices.size(); ++i)
       if (record.fields[i].line == 0)
         refuse(record.file, number, 1, "the object has no \"", options.choices[i].name, "\"",
-               found_instead(options.choices[i].name, keys_));
+               found_instead(options.choices[i].name, keys_, options.choices[i].fixed));
   }
 
   bool null() override { return scalar(Record::Kind::text, "null", false); }

@@ -24,6 +24,7 @@ RecordFormat record_format(const std::filesystem::path& path);
 struct FieldChoice {
   std::string name{};
   int64_t column = 0;
+  bool fixed = false;  // the name cannot be another one
 };
 
 /// One record: the chosen fields, in the order of the choices.

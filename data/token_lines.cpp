@@ -80,7 +80,7 @@ void read_numbers(const Record& record, size_t field, TargetKind kind, std::vect
 RecordOptions options_of(const fs::path& path) {
   return {.format = record_format(path),
           .header = true,
-          .choices = {{.name = "tokens"}, {.name = "targets"}}};
+          .choices = {{.name = "tokens", .fixed = true}, {.name = "targets", .fixed = true}}};
 }
 
 /// Reads one file of numbers or labels; `width` is their number, 0 if it is not known.

@@ -204,7 +204,7 @@ class StoredTokens final : public Dataset {
     const std::string path = group == "/" ? name : group + "/" + name;
     if (!file_->has(path))
       throw DataError(concat_message(where(path), "not found in the file",
-                                     found_instead(name, file_->children(group))));
+                                     found_instead(name, file_->children(group), true)));
   }
 
   Shape shape_of(const std::string& dataset) const {

@@ -393,7 +393,7 @@ const std::vector<Attack>& attacks() {
            c.config = "[a" + repeated(".a", 30'000) + "]\n";
          });
        },
-       evaluate, "a.h5:1", "a key of more than 16 parts"},
+       evaluate, "a.h5: config:1", "a key of more than 16 parts"},
 
       // Configurations.
       {"100,000 brackets in a configuration",

@@ -319,7 +319,7 @@ TEST_CASE("bench step --against refuses programs that are not builds of longhand
   script("fails", "exit 3");
   CHECK_THAT(refused("--against ./fails", 1),
              Contains("fails: softmax 16") && Contains("fails: linear 16"));
-  CHECK_THAT(refused("", 2), Contains("--rounds") && Contains("--against"));
+  CHECK_THAT(refused("", 2), Contains("apply only to comparisons; add --against"));
   CHECK_THAT(refused("--table xml --against ./older", 2), Contains("xml"));
 
   // A cell that the other build cannot measure, such as a variant that it does not have yet.

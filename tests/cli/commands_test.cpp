@@ -552,7 +552,7 @@ TEST_CASE("data check lists what files hold, data show their texts and labels") 
 
   const Outcome none = run({"data", "check", "tokens", "none.jsonl"}, folder.path());
   CHECK(none.code == 3);
-  CHECK_THAT(none.err, Contains("none.jsonl") && Contains("--set data.path=PATH"));
+  CHECK_THAT(none.err, Contains("none.jsonl") && !Contains("--set data.path"));
 }
 
 TEST_CASE("a run on generated ListOps is evaluated on published files") {

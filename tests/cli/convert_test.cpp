@@ -72,6 +72,8 @@ TEST_CASE("convert writes a run that can be evaluated and trained further") {
   const Outcome resumed = run({"train", "--resume", "a/small"}, folder.path());
   CHECK(resumed.code == 3);
   CHECK_THAT(resumed.err, Contains("--init-from a/small"));
+  CHECK_THAT(succeed({"checkpoint", "repair", "a/small"}, folder.path()).out,
+             Contains("longhand train a/small/config.toml --init-from a/small\n"));
   // All of its weights are taken by a new run.
   const Json further =
       quiet_json_of({"train", "a/small/config.toml", "--init-from", "a/small", "--out", "further"},
@@ -113,7 +115,8 @@ TEST_CASE("convert: errors leave nothing behind") {
   CHECK_THAT(failure({"run", "--low-rank", "4", "--out", "new", "--checkpoint", "x"}),
              Contains("no checkpoint \"x\""));
   CHECK_THAT(failure({"run", "--low-rank", "4", "--out", "new", "--split", "x"}), Contains("x"));
-  CHECK_THAT(failure({"run", "--low-rank", "4", "--out", "run"}), Contains("already holds a run"));
+  CHECK_THAT(failure({"run", "--low-rank", "4", "--out", "run"}),
+             Contains("run already holds a run; choose another --out\n"));
   CHECK_THAT(failure({"run", "--low-rank", "4", "--out", "taken"}),
              Contains("taken is not empty; choose another --out"));
   write_text(folder / "broken.h5", "x");

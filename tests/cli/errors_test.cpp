@@ -71,13 +71,32 @@ TEST_CASE("errors of the command line") {
   CHECK_THAT(failure({"train", "config.toml", "--threads", "0"}, folder, 2), Contains("threads"));
   CHECK_THAT(failure({"train", "config.toml", "--threads", "x"}, folder, 2), Contains("threads"));
   CHECK_THAT(failure({"train", "config.toml", "--seed", "-1"}, folder, 2), Contains("seed"));
-  CHECK_THAT(failure({"train", "config.toml", "more"}, folder, 2), Contains("more"));
-  CHECK_THAT(failure({"train", "config.toml", "--resume", "x"}, folder, 2), Contains("--resume"));
-  CHECK_THAT(failure({"evaluate"}, folder, 2), Contains("run"));
+  CHECK_THAT(failure({"train", "config.toml", "--seed", "9223372036854775808"}, folder, 2),
+             Contains("--seed: expected an integer from 0 to 2^63-1, got 9223372036854775808"));
+  CHECK_THAT(failure({"train", "config.toml", "more"}, folder, 2),
+             Contains("unexpected word \"more\" (see"));
+  CHECK_THAT(failure({"train", "config.toml", "--set", "train.steps=1", "-q", "more"}, folder, 2),
+             Contains("\"more\"; expected section.key=value after --set"));
+  CHECK_THAT(failure({"train", "config.toml", "--resume", "x"}, folder, 2),
+             Contains("CONFIG.toml and --resume exclude each other"));
+  CHECK_THAT(failure({"train", "config.toml", "--out", "-q"}, folder, 2),
+             Contains("--out: expected DIR, got the flag -q; write --out=./-q"));
+  CHECK_THAT(failure({"train", "config.toml", "--out"}, folder, 2),
+             Contains("--out: expected DIR ("));
+  CHECK_THAT(failure({"evaluate"}, folder, 2), Contains("DIR is required"));
+  CHECK_THAT(failure({"evaluate", ""}, folder, 2),
+             Contains("DIR: expected DIR, got an empty text"));
+  CHECK_THAT(failure({"predict", "x", "--data", ""}, folder, 2),
+             Contains("--data: expected FILE, got an empty text (is a shell variable unset?)"));
+  CHECK_THAT(failure({"variants", "--plugin", ""}, folder, 2), Contains("expected FILE.so, got"));
+  CHECK_THAT(failure({"generate", "x", "--temperature", "1e400"}, folder, 2),
+             Contains("expected a number from 0 to 1e18, got 1e400"));
   CHECK_THAT(failure({"generate", "x", "--tokens", "-3"}, folder, 2), Contains("-3"));
   CHECK_THAT(failure({"data", "make", "copy"}, folder, 2), Contains("--out"));
   CHECK_THAT(failure({"data", "show", "cpoy"}, folder, 2), Contains("copy"));
   CHECK_THAT(failure({"config"}, folder, 2), Contains("config"));
+  CHECK_THAT(failure({"check", "attention", "--check", "nosuch"}, folder, 2),
+             Contains("unknown check \"nosuch\"; longhand check attention --list lists them"));
 }
 
 TEST_CASE("unknown flags name the remedy") {
@@ -186,7 +205,7 @@ TEST_CASE("errors of data files") {
   };
   CHECK_THAT(train("none.h5", 3), Contains("none.h5"));
   write_text(folder / "text.h5", "this is no HDF5 file");
-  CHECK_THAT(train("text.h5", 3), Contains("text.h5"));
+  CHECK_THAT(train("text.h5", 3), Contains("text.h5: expected an HDF5 file, got one that"));
   write_tokens(folder / "label.h5", 16, 3);
   CHECK_THAT(train("label.h5", 3), Contains("target 3") && Contains("0 … 2"));
   write_tokens(folder / "good.h5", 16, 2);
@@ -200,6 +219,11 @@ TEST_CASE("errors of data files") {
   CHECK_THAT(outcome.out, Contains("1 of 2 targets agree") && Contains("line 3"));
   CHECK_THAT(outcome.err, Contains("longhand: bad.tsv"));
   CHECK_THAT(failure({"data", "check", "listops", "none.tsv"}, folder, 3), Contains("none.tsv"));
+  CHECK_THAT(failure({"data", "make", "copy", "-o", "s.csv"}, folder, 2),
+             Contains("--out s.csv: expected a name that ends in .h5"));
+  CHECK_THAT(
+      failure({"data", "check", "tokens", "config.toml", "--set", "data.path=good.h5"}, folder, 2),
+      Contains("--set data.path: expected config.toml, which the command line"));
 }
 
 TEST_CASE("errors of runs and checkpoints") {
@@ -217,8 +241,17 @@ TEST_CASE("errors of runs and checkpoints") {
   CHECK_THAT(failure({"evaluate", "none"}, folder, 2), Contains("none"));
   CHECK_THAT(failure({"report", "run", "-o", "config.toml"}, folder, 2),
              Contains("config.toml") && Contains("did not write it"));
+  CHECK_THAT(
+      failure({"checkpoint", "verify", "run"}, folder, 2),
+      Contains("got a folder; for all checkpoints in it: longhand checkpoint verify --all run"));
+  CHECK_THAT(failure({"bench", "ranks", "config.toml", "--steps", "2"}, folder, 2),
+             Contains("start it as mpirun -np 2 longhand-mpi bench ranks config.toml --steps 2\n"));
   CHECK_THAT(failure({"evaluate", "run", "--split", "tets"}, folder, 2), Contains("tets"));
   CHECK_THAT(failure({"evaluate", "run", "--checkpoint", "bets"}, folder, 2), Contains("bets"));
+  CHECK_THAT(failure({"evaluate", "run/checkpoints/best.h5", "--checkpoint", "last"}, folder, 2),
+             Contains("whose checkpoint \"last\" is wanted, got a file"));
+  CHECK_THAT(failure({"evaluate", "run", "--quiet", "--set", "data.task=mqar"}, folder, 2),
+             Contains("run/checkpoints/best.h5: config:") && Contains("model.vocabulary = "));
   CHECK_THAT(failure({"generate", "run", "--prompt", "x"}, folder, 2), Contains("language model"));
 
   // A checkpoint of another model, in three ways.
@@ -255,6 +288,14 @@ TEST_CASE("errors of runs and checkpoints") {
   write_text(last, "");
   CHECK_THAT(failure({"train", "--resume", "run"}, folder, 3), Contains("last.h5"));
   CHECK_THAT(failure({"checkpoint", "inspect", "config.toml"}, folder, 3), Contains("config.toml"));
+  fs::remove(last);
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"train", "--resume", "run"},
+           {"train", "config.toml", "--out", "run", "--resume-or-start"},
+           {"checkpoint", "repair", "run"}})
+    CHECK_THAT(failure(arguments, folder, 3),
+               Contains("run/checkpoints holds no checkpoint, but the run had done 20 steps") &&
+                   Contains("longhand train run/config.toml --out run --overwrite"));
 }
 
 TEST_CASE("a loss that is not finite ends training with 4") {

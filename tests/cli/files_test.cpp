@@ -49,11 +49,11 @@ TEST_CASE("checkpoint verify finds the invalid ones below a directory") {
     CHECK(one.code == 3);
     CHECK_THAT(one.out, Contains("invalid  runs/a/checkpoints/best.h5 is damaged: ") &&
                             Contains("ok       runs/a/checkpoints/last.h5"));
-    CHECK_THAT(one.err, Contains("1 of 4 checkpoints are invalid"));
+    CHECK_THAT(one.err, Contains("1 of 4 checkpoints is invalid"));
   }
   for (const char* const here : {".", "./", "../checkpoints/"})
     CHECK_THAT(run({"checkpoint", "verify", "--all", here}, folder / "runs/a/checkpoints").err,
-               Contains("1 of 3 checkpoints are invalid"));
+               Contains("1 of 3 checkpoints is invalid"));
   const Outcome json = run({"checkpoint", "verify", "runs/a/checkpoints/best.h5",
                             "runs/a/checkpoints/last.h5", "--json"},
                            folder.path());

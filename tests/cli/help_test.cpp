@@ -249,7 +249,13 @@ TEST_CASE("config init writes a configuration that trains as it is") {
   succeed({"config", "init", "mqar", "-o", "b.toml", "--set", "model.layers=1"}, folder.path());
   CHECK_THAT(read(folder / "b.toml"), Contains("\nlayers = 1\n"));
   CHECK_THAT(run({"config", "init", "mqar", "-o", "b.toml"}, folder.path()).err,
-             Contains("b.toml: the file exists"));
+             Contains("b.toml: the file exists; choose another name"));
+  CHECK_THAT(
+      succeed({"config", "init", "copy", "softmax", "--set", "attention.type=linear",
+               "data.task=parity"},
+              folder.path())
+          .out,
+      Catch::StartsWith("# parity with linear attention. ") && Contains("--out runs/linear\n"));
   CHECK_THAT(run({"config", "init", "text_lm", "linear"}, folder.path()).err,
              Contains("longhand config init text_lm linear --set data.path=PATH"));
   CHECK_THAT(run({"config", "init", "cpoy"}, folder.path()).err, Contains("did you mean copy?"));

@@ -78,6 +78,8 @@ TEST_CASE("plan gives every split of every number of ranks, and chooses one") {
   REQUIRE(choices.size() == 4);
   CHECK(choices[0]["split"] == "1 x 1");
   CHECK(choices[0]["speed_up"] == 1);
+  for (const char* const number : {"step_s", "sent_mib", "memory_mib"})
+    CHECK(choices[0][number] == all[0].at(number));
   CHECK(choices[1]["length"] == 16);
   CHECK(choices[3]["length"] == 64);
   CHECK(choices[3]["split"] == "4 x 1");

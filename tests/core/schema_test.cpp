@@ -101,7 +101,8 @@ TEST_CASE("schema: messages name place, option, value and what is expected") {
   CHECK(error_of({{"count", 0}}) ==
         "c.toml:1:1: s.count = 0: expected an integer from 1 to 1048576");
   CHECK_THAT(error_of({{"rate", 0}}), Contains("s.rate = 0: expected a finite number above 0"));
-  CHECK_THAT(error_of({{"decay", 1}}), Contains("expected a finite number at least 0 and below 1"));
+  CHECK_THAT(error_of({{"decay", 1}}),
+             Contains("expected a finite number of at least 0 and below 1"));
   CHECK_THAT(error_of({{"flag", "yes"}}), Contains("s.flag = \"yes\": expected true or false"));
   CHECK_THAT(error_of({{"path", 3}}), Contains("s.path = 3: expected text in quotes"));
   CHECK_THAT(error_of({{"order", "row"}}),

@@ -389,10 +389,13 @@ TEST_CASE("what is not an HDF5 file is refused") {
              Contains("none.h5: cannot open the file: No such file"));
   CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir.path()); }),
              Contains("not a regular file"));
-  for (const std::string text : {"", "tokens\ttargets\n", "\x89HDF\r\n\x1a\n"}) {
+  for (const auto& [text, reason] :
+       {std::pair<std::string, std::string>{"", "expected an HDF5 file, got an empty one"},
+        {"tokens\ttargets\n", "expected an HDF5 file, got one that does not begin like HDF5"},
+        {"\x89HDF\r\n\x1a\n", "not a readable HDF5 file: HDF5: "}}) {
     test::write_text(dir / "text.h5", text);
     CHECK_THAT(message_of<DataError>([&] { Hdf5Reader::open(dir / "text.h5"); }),
-               Contains("text.h5: not a readable HDF5 file: HDF5: "));
+               Contains("text.h5: " + reason));
     CHECK_THROWS_AS(Hdf5Reader::from_image(read_file(dir / "text.h5"), "text"), DataError);
   }
 }

@@ -218,7 +218,7 @@ TEST_CASE("bucketing pads less and still mixes") {
 
 TEST_CASE("datasets without a batch are rejected") {
   CHECK_THAT(message_of<ConfigError>([] { Loader(Numbers(3), {.batch_size = 4}, Generator(0)); }),
-             Contains("3 examples, too few for one batch of 4"));
+             Contains("batch_size = 4: expected at most the number of examples, 3"));
   CHECK_THROWS_AS(Loader(Numbers(0), Loader::in_order(4), Generator(0)), ConfigError);
   CHECK_THROWS_AS(Loader(Numbers(3), {.batch_size = 0}, Generator(0)), ConfigError);
   CHECK_NOTHROW(Loader(Numbers(4), {.batch_size = 4}, Generator(0)));

@@ -100,10 +100,11 @@ TEST_CASE("tokens: errors in CSV and JSON Lines name line and column") {
              Contains("a.csv:3:5: 2 targets for 2 tokens; expected one for the sequence"));
   CHECK_THAT(error("a.csv", head), Contains("1 different examples; expected at least 3"));
   CHECK_THAT(error("a.csv", "tokens,targets\n1,-100\n"), Contains("no targets: every one is -100"));
-  CHECK_THAT(
-      error("a.csv", "token,targets\n1,0\n"),
-      Contains("a.csv:1: the header line has no column \"tokens\"; found token, targets; did "
-               "you mean token?"));
+  CHECK_THAT(error("a.csv", "token,targets\n1,0\n"),
+             Contains("a.csv:1: the header line has no column \"tokens\"; found token, targets; "
+                      "rename token to tokens"));
+  CHECK_THAT(error("a.jsonl", "{\"tokens\": [1], \"tragets\": 0}\n"),
+             Contains("found tokens, tragets; rename tragets to targets"));
   CHECK_THAT(error("a.csv", ""), Contains("a.csv: expected at least one example"));
   CHECK_THAT(error("a.jsonl", "{\"tokens\": [1], \"labels\": 0}\n"),
              Contains("a.jsonl:1:1: the object has no \"targets\"; found tokens, labels"));

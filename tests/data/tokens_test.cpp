@@ -318,7 +318,7 @@ TEST_CASE("tokens: files that are missing or not HDF5") {
              Contains("none.h5: cannot open the file: No such file"));
   test::write_text(dir / "a.h5", "text");
   CHECK_THAT(message_of<DataError>([&] { load(dir / "a.h5"); }),
-             Contains("not a readable HDF5 file"));
+             Contains("a.h5: expected an HDF5 file, got one that does not begin like HDF5"));
   CHECK_THAT(message_of<ConfigError>([&] { load(""); }),
              Contains("data.path = \"\": expected the path of"));
 }

@@ -11,6 +11,7 @@
 #include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/trailer.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::train {
 namespace {
@@ -161,7 +162,7 @@ std::string machine_description() {
 }
 
 std::string machine_and_threads() {
-  return concat_message(machine_description(), ", ", threads(), " threads");
+  return concat_message(machine_description(), ", ", counted(threads(), "thread"));
 }
 
 nn::StateDict Checkpoint::weights() const {

@@ -27,6 +27,7 @@ namespace longhand::cli {
 namespace {
 
 constexpr size_t longest_message = 4000;  // bytes: names in files may be of any length
+const std::set<std::string> free_texts = {"--prompt", "--caption", "--label", "--prefix"};
 
 /// Accepts numbers of type T for which `holds`; the error is "--limit: expected …, got …".
 template <class T, class F>
@@ -35,7 +36,26 @@ CLI::Validator number(const std::string& expected, F holds) {
       [=](const std::string& text) {
         T value{};
         const bool ok = CLI::detail::lexical_cast(text, value) && holds(value);
-        return ok ? std::string() : "expected " + expected + ", got " + text;
+        return ok ? std::string()
+                  : "expected " + expected + ", got " + (text.empty() ? "an empty text" : text);
+      },
+      "");
+}
+
+/// Accepts what may be the value of an argument that is no free text: neither nothing nor a flag.
+CLI::Validator value_of(const CLI::App& app, const std::string& name, const std::string& value) {
+  return CLI::Validator(
+      [=, &app](const std::string& text) {
+        if (text.empty())
+          return "expected " + value + ", got an empty text (is a shell variable unset?)";
+        if (!name.starts_with('-') || !is_flag(text) ||
+            !app.get_option_no_throw(text.substr(0, text.find('='))))
+          return std::string();
+        const bool is_path = value.starts_with("DIR") || value.starts_with("FILE");
+        return "expected " + value + ", got the flag " + text +
+               (is_path ? "; write " + name.substr(name.rfind(',') + 1) + "=./" + text +
+                              " for such a name"
+                        : "");
       },
       "");
 }
@@ -78,6 +98,7 @@ void add_plugin_options(CLI::App& app, std::vector<std::string>& plugins) {
            },
            "Load attention variants and tasks from a shared library; may be repeated")
         ->type_name("FILE.so")
+        ->check(value_of(app, "--plugin", "FILE.so"))
         ->expected(1)
         ->take_all();
   for (CLI::App* const command : subcommands) add_plugin_options(*command, plugins);
@@ -111,6 +132,26 @@ CommandPage page_of(const CLI::App& app) {
 /// The command that was chosen, or the group or the program itself.
 CLI::App& selected_app(CLI::App& app) {
   return app.get_subcommands().empty() ? app : selected_app(*app.get_subcommands().front());
+}
+
+/// An error of CLI11 in the words of help.
+std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
+  const auto shown = [&](std::string text) {
+    for (const CLI::Option* const each : app.get_options())
+      if (const std::string name = each->get_name();
+          !name.empty() && each->get_positional() &&
+          (text + " ").find_first_of(" :") == name.size() && text.starts_with(name))
+        return text.replace(0, name.size(), each->get_type_name());
+    return text;
+  };
+  const std::string text = shown(error.what()), excludes = " excludes ", missing = ": 1 required ";
+  if (const size_t at = text.find(excludes); at != std::string::npos)
+    return text.substr(0, at) + " and " + shown(text.substr(at + excludes.size())) +
+           " exclude each other";
+  if (const size_t at = text.find(missing); at != std::string::npos)  // "… FILE.json missing"
+    return text.substr(0, at) + ": expected " +
+           text.substr(at + missing.size(), text.rfind(' ') - at - missing.size());
+  return text.starts_with(": ") ? text.substr(2) : text;  // of an argument without a name
 }
 
 std::string command_chosen = "version";
@@ -171,7 +212,7 @@ Argument& Argument::positive(int bits) {
 
 Argument& Argument::not_negative() {
   option_->check(
-      number<double>("a number of at least 0", [](double x) { return x >= 0 && x < 1e18; }));
+      number<double>("a number from 0 to 1e18", [](double x) { return x >= 0 && x <= 1e18; }));
   return *this;
 }
 
@@ -230,11 +271,13 @@ Argument Command::add(const std::string& name, T& to) {
   if (value.ends_with(",...")) option->delimiter(',');
   using One = typename Single<T>::type;
   if constexpr (std::is_same_v<One, uint64_t>)
-    option->check(number<One>("an integer of at least 0", [](One) { return true; }));
+    option->check(number<One>("an integer from 0 to 2^63-1", [](One n) { return n >> 63 == 0; }));
   else if constexpr (std::is_integral_v<One>)
     option->check(number<One>("an integer", [](One) { return true; }));
   else if constexpr (std::is_floating_point_v<One>)
     option->check(number<One>("a number", [](One) { return true; }));
+  else if (!free_texts.contains(name))
+    option->check(value_of(*app_, name, value));
   return {option, *state_};
 }
 
@@ -263,9 +306,10 @@ Argument Command::out(std::string& to, std::function<bool(const std::filesystem:
     if (to.empty() || !std::filesystem::exists(to, missing)) return;
     check<ConfigError>(std::filesystem::is_regular_file(to), "-o ", to,
                        ": expected a file, but this is a directory or a device");
-    check<ConfigError>(*force || std::filesystem::file_size(to) == 0 || is_own(to), "-o ", to,
-                       ": the file exists, and this command did not write it; choose another name, "
-                       "or replace it with --force");
+    check<ConfigError>(*force || std::filesystem::file_size(to) == 0 || (is_own && is_own(to)),
+                       "-o ", to, ": the file exists",
+                       is_own ? ", and this command did not write it" : "",
+                       "; choose another name, or replace it with --force");
   };
   return argument;
 }
@@ -347,10 +391,10 @@ Argument Command::words_to_set(Common& common) {
               "Further section.key=value assignments, as with --set")
           ->type_name("SECTION.KEY=VALUE")
           ->take_all()
-          ->check([](const std::string& word) {
-            return word.find('=') == std::string::npos
-                       ? "unexpected word \"" + word + "\"; expected section.key=value after --set"
-                       : std::string();
+          ->check([app = app_](const std::string& word) {
+            if (word.find('=') != std::string::npos) return std::string();
+            return "unexpected word \"" + word + "\"" +
+                   (app->count("--set") > 0 ? "; expected section.key=value after --set" : "");
           })
           ->group("");
   return {words, *state_};
@@ -387,9 +431,9 @@ void use_threads(int64_t wanted, bool quiet) {
   set_threads(static_cast<int>(wanted));
   if (wanted > cores && !quiet)
     print_stderr(
-        "longhand: warning: {} threads, but this process may use {} {}: it will be slower than "
+        "longhand: warning: {} threads, but this process may use {}: it will be slower than "
         "with --threads {}, which is the default\n",
-        wanted, cores, cores == 1 ? "core" : "cores", cores);
+        wanted, counted(cores, "core"), cores);
 }
 
 const std::string& chosen_command() { return command_chosen; }
@@ -424,8 +468,7 @@ int run_program(int argc, char** argv) {
     return success;
   } catch (const CLI::ParseError& error) {
     std::string message = wrong_word(program.page(), words);
-    if (message.empty()) message = error.what();
-    if (message.starts_with(": ")) message.erase(0, 2);  // of an argument without a name
+    if (message.empty()) message = message_of(error, selected_app(app));
     return fail(message + " (see " + full_name(selected_app(app)) + " --help)", usage_error);
   }
   CLI::App& selected = selected_app(app);

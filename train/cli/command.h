@@ -98,8 +98,8 @@ class Command {
   /// Adds a flag without a value.
   Argument flag(const std::string& name, bool& to);
   /// Adds -o, --out, for a file to write, and --force. Before the command does anything, it is refused if the
-  /// file exists and `is_own` does not hold for it, which says whether this command wrote it; --force
-  /// replaces any file.
+  /// file exists and `is_own` does not hold for it, which says whether this command wrote it (null: the file may
+  /// have been edited since); --force replaces any file.
   Argument out(std::string& to, std::function<bool(const std::filesystem::path&)> is_own);
   /// The command responds to train::SignalRequests. Others are ended by signals as usual.
   void responds_to_signals();

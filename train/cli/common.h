@@ -11,6 +11,7 @@
 
 namespace longhand::cli {
 
+using train::counted;
 using train::Json;
 using train::json_number;
 using train::with_commas;

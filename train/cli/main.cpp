@@ -80,7 +80,8 @@ int main(int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     return fail("out of memory", failure);
   } catch (const std::filesystem::filesystem_error& error) {
-    return fail(error.path1().string() + ": " + data::system_reason(error.code().value()), failure);
+    return fail(error.path1().string() + ": " + data::system_reason(error.code().value()),
+                data_error);
   } catch (const std::exception& error) {
     return fail(error.what(), failure);
   }

@@ -7,6 +7,7 @@
 #include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/train/cli/command.h"
+#include "longhand/train/cli/common.h"
 
 namespace longhand::cli {
 namespace {
@@ -53,8 +54,8 @@ StartedAs started_as() {
 
 void require_several_ranks() {
   check<ConfigError>(ranks().size() > 1, chosen_command(),
-                     ": expected several ranks, found one; start it as mpirun -np 2 longhand-mpi ",
-                     chosen_command());
+                     ": expected several ranks, found one; start it as mpirun -np 2 longhand-mpi",
+                     command_line().substr(program_words().size()));
 }
 
 }  // namespace longhand::cli

@@ -58,8 +58,9 @@ void check_memory(const Config& config, const data::Splits& splits) {
   MemoryRequest request = memory_request(plan, nullptr);
   if (!info) {  // only the data, and what was given of the model
     request.model.vocabulary = request.model.classes = request.model.max_length = 1;
-    request.train.loading.batch_size = request.train.trainer.eval_batch_size = 1;
+    request.train.loading.batch_size = 1;
   }
+  request.train.trainer.eval_batch_size = 1;  // at most the examples, which only the data tell
   request.trains = request.saves = splits.train;
   if (!splits.train) request.data.examples = 0;
   check_memory(request);
@@ -195,7 +196,10 @@ data::Task read_task(const Config& config, const data::Splits& splits) {
     const Options::Given* const given = config.data().find("path");
     const auto* const path = given ? std::get_if<std::string>(&given->value) : nullptr;
     std::error_code ignored;
-    if (!path || std::filesystem::exists(*path, ignored)) throw;
+    // It may be an argument of longhand data check or predict.
+    if (!path || given->where == "PATH" || given->where == "--data" ||
+        std::filesystem::exists(*path, ignored))
+      throw;
     throw DataError(
         concat_message(error.what(), "; where the data are is set by --set data.path=PATH"));
   }

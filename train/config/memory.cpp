@@ -275,7 +275,10 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
                                     : task->validation ? task->validation.get()
                                                        : task->test.get();
   if (some) look_at(*some, out);
-  if (!task->train) return out;
+  if (!task->train) {
+    if (some) eval_batch_size = std::min(eval_batch_size, some->size());
+    return out;
+  }
   out.data.examples = number(task->train->size());
   batch_size = std::min(batch_size, task->train->size());
   eval_batch_size = task->validation ? std::min(eval_batch_size, task->validation->size()) : 0;

@@ -127,10 +127,10 @@ class Excess {
     if (c.layers > 100) through += " through " + size("model.layers", c.layers);
     if (c.d_model > 4096) through += " of " + size("model.d_model", c.d_model);
     if (c.d_mlp > 16384) through += " with " + size("model.d_mlp", c.d_mlp);
-    const std::string batch = !evaluates ? size("train.batch_size", batch_size())
+    const std::string batch = !evaluates ? size_of("batch_size", batch_size())
                               : eval_follows()
-                                  ? "evaluation of " + size("train.batch_size", batch_size())
-                                  : size("train.eval_batch_size", eval_batch_size());
+                                  ? "evaluation of " + size_of("batch_size", batch_size())
+                                  : size_of("eval_batch_size", eval_batch_size());
     return concat_message(batch, " x ", count_text(length_of(c)), " tokens",
                           !evaluates && request_.micro_batches() > 1
                               ? concat_message(" in ", request_.micro_batches(), " micro-batches")
@@ -167,6 +167,17 @@ class Excess {
   bool is_default(const std::string& section, const std::string& key) const {
     const auto values = request_.effective.find(section);
     return values != request_.effective.end() && !values->second.at(key).given;
+  }
+  /// "train.batch_size = 100,000", or "… (all 40 examples)" where the data are fewer.
+  std::string size_of(const std::string& key, int64_t used) const {
+    const auto values = request_.effective.find("train");
+    const auto* const given = values == request_.effective.end()
+                                  ? nullptr
+                                  : std::get_if<int64_t>(&values->second.at(key).value);
+    return concat_message("train.", key, " = ", count_text(number(given ? *given : used)),
+                          given && *given > used
+                              ? concat_message(" (all ", count_text(number(used)), " examples)")
+                              : "");
   }
   bool eval_follows() const { return is_default("train", "eval_batch_size"); }
   double evaluation() const { return eval_batch_size() > 0 ? estimate_.evaluation : 0; }

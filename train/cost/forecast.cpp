@@ -14,6 +14,7 @@
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/ranks/grid.h"
 #include "longhand/train/results/json.h"
+#include "longhand/train/results/table.h"
 
 namespace longhand::train {
 namespace {
@@ -178,8 +179,7 @@ ComputeRates measure_compute(const Config& config, int64_t sequences, const Benc
   }
   ComputeRates out =
       fit_compute(samples, {quantile(flops, 0.5), quantile(exps, 0.5), quantile(bytes, 0.5)});
-  out.source =
-      fmt::format("measured here with {} {}", threads(), threads() == 1 ? "thread" : "threads");
+  out.source = "measured here with " + counted(threads(), "thread");
   return out;
 }
 

@@ -14,6 +14,8 @@
 namespace longhand::train {
 namespace {
 
+constexpr double mib = 1 << 20;
+
 /// The cores that this process may use.
 int64_t cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 
@@ -84,17 +86,19 @@ Table choice_table(const std::vector<Group>& groups, const ForecastRequest& requ
     const auto of_chosen = [&](const auto& value) {
       return g.choice ? Cell(value(g.chosen())) : Cell();
     };
-    add_row(table,
-            {{"length", g.length},
-             {"ranks", g.ranks},
-             {"split", g.choice ? to_text(g.chosen().split) : "-"},
-             {"step", of_chosen([](const Forecast& f) { return seconds_text(f.seconds()); })},
-             {"speed_up", of_chosen([&](const Forecast& f) { return g.one / f.seconds(); }),
-              "speed-up", 2},
-             {"memory", of_chosen([](const Forecast& f) { return bytes_text(f.memory); })},
-             {"sent", of_chosen([](const Forecast& f) { return bytes_text(f.sent); })},
-             {"options", g.options},
-             {"why", g.why}});
+    add_row(
+        table,
+        {{"length", g.length},
+         {"ranks", g.ranks},
+         {"split", g.choice ? to_text(g.chosen().split) : "-"},
+         {"step_s", of_chosen([](const Forecast& f) { return f.seconds(); }), "step (s)", 3},
+         {"speed_up", of_chosen([&](const Forecast& f) { return g.one / f.seconds(); }), "speed-up",
+          2},
+         {"memory_mib", of_chosen([](const Forecast& f) { return f.memory / mib; }), "memory (MiB)",
+          3},
+         {"sent_mib", of_chosen([](const Forecast& f) { return f.sent / mib; }), "sent (MiB)", 3},
+         {"options", g.options},
+         {"why", g.why}});
   }
   return table;
 }
@@ -116,7 +120,6 @@ Table forecast_table(const std::vector<Group>& groups) {
                {"memory_mib", "memory", 3},
                {"fits", ""}}};
   table.mark = "chosen";
-  constexpr double mib = 1 << 20;
   for (const Group& g : groups)
     for (size_t i = 0; i < g.forecasts.size(); ++i) {
       const Forecast& f = g.forecasts[i];

@@ -380,6 +380,10 @@ std::string to_text(const Cell& cell, int digits) {
   return fmt::format("{:.{}g}", *number, digits);
 }
 
+std::string counted(int64_t n, const std::string& one) {
+  return with_commas(n) + " " + one + (n == 1 ? "" : "s");
+}
+
 std::string with_commas(int64_t value) {
   const std::string digits = std::to_string(value);
   const size_t sign = value < 0 ? 1 : 0;

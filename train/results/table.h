@@ -129,6 +129,8 @@ std::string to_text(const Cell& cell, int digits = 4);
 
 /// "12,345,678"
 std::string with_commas(int64_t value);
+/// "1 thread", "2 threads"
+std::string counted(int64_t n, const std::string& one);
 
 /// Aligned columns for a terminal of `width` columns, numbers to the right, without title and note. What
 /// is wider is broken: headings and text between words, and the table into tables below each other that

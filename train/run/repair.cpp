@@ -58,6 +58,7 @@ Repair repair(const fs::path& path) {
     if (const std::string reason = defect([&] { summarised = read_summary(summary).step; });
         !reason.empty())
       out.set_aside.push_back(set_aside(summary, "damaged", reason));
+  if (!newest) run.check_never_saved();
   if (newest && !last) {
     data::write_file_durably(run.last(), data::read_file(newest->file));
     out.last_from = newest->file;

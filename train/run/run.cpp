@@ -193,6 +193,10 @@ Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, b
       trainer_(experiment_->model, logits_of(experiment_->model), *experiment_->optimizer,
                experiment_->schedule, loader_, experiment_->task, experiment_->options, {},
                record_.checkpoints(), config_, std::move(parts.loss)) {
+  const std::string board = (path() / "tensorboard").string();
+  check<ConfigError>(!experiment_->tensorboard || !fs::is_symlink(board), board,
+                     " is a link, and the events there may be of another run; remove the link, or "
+                     "set train.tensorboard = false");
   summary_.sources = std::move(parts.sources);
   warnings_ = advice(*experiment_);
   if (from) resume_from(*from, accept_data);

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -126,8 +127,9 @@ namespace {
 
 /// Calls f(number, text, JSON) for each line of the metrics; the JSON is null unless it is an object with
 /// a step. A last line without an end is one that a process has not completed.
+/// Returns it.
 template <class F>
-void for_each_line(const fs::path& metrics, F&& f) {
+std::string for_each_line(const fs::path& metrics, F&& f) {
   std::istringstream in(fs::exists(metrics) ? data::read_text_file(metrics) : "");
   std::string line;
   for (int64_t number = 1; std::getline(in, line) && !in.eof(); ++number) {
@@ -136,6 +138,7 @@ void for_each_line(const fs::path& metrics, F&& f) {
         json.is_object() && json.contains("step") && json["step"].is_number_integer();
     f(number, line, has_step ? &json : nullptr);
   }
+  return line;
 }
 
 /// The files of a run beside its checkpoints.
@@ -382,7 +385,10 @@ std::optional<ResumePoint> RunRecord::resume_point() const {
     }
   }
   const VerifiedCheckpoints found = verified_checkpoints();
-  if (found.valid.empty() && found.bad.empty()) return std::nullopt;
+  if (found.valid.empty() && found.bad.empty()) {
+    check_never_saved();
+    return std::nullopt;
+  }
   const bool others = found.bad.size() > (fs::exists(last()) ? 1 : 0);
   check<DataError>(!found.valid.empty(), reason, others ? "; no other checkpoint of " : "",
                    others ? path_.string() : "", others ? " is valid" : "");
@@ -391,6 +397,17 @@ std::optional<ResumePoint> RunRecord::resume_point() const {
   out.warning = concat_message(reason, "; continuing from ", newest.string(), ", after step ",
                                out.checkpoint.training.step);
   return out;
+}
+
+void RunRecord::check_never_saved() const {
+  if (fs::exists(path_ / "cell.toml")) return;  // a sweep trains such a cell again
+  const std::optional<Summary> before = summary();
+  check<DataError>(!before || before->step == 0 || before->status == "diverged",
+                   checkpoints().string(), " holds no checkpoint, but the run had done ",
+                   before ? before->step : 0,
+                   " steps, as summary.json says; restore a checkpoint, or start again with "
+                   "longhand train ",
+                   config().string(), " --out ", path_.string(), " --overwrite");
 }
 
 void RunRecord::append(const std::string& line) {
@@ -421,7 +438,7 @@ void RunRecord::sync_metrics() {
 EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   EarlierMetrics out;
   std::map<std::string, int64_t> last;  // step of each split
-  for_each_line(metrics(), [&](int64_t number, const std::string& line, const Json* json) {
+  const auto keep = [&](int64_t number, const std::string& line, const Json* json) {
     const Record record = json ? read_json<Lenient, Record>(*json) : Record{};
     const auto before = last.find(record.split);
     if (!json || (before != last.end() && record.step <= before->second)) {
@@ -437,7 +454,14 @@ EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
     out.kept += line + "\n";
     if (record.split == "train") out.training = record;
     if (record.split == "validation") out.validation = record;
-  });
+  };
+  const std::string torn = for_each_line(metrics(), keep), begin = "{\"step\":";
+  // Of the evaluation of the last step it is written again.
+  if (torn.starts_with(begin) && torn.find(',') != std::string::npos && out.damage.empty())
+    if (const int64_t of = std::atoll(torn.c_str() + begin.size());
+        of < state.step || of <= state.evaluated_step ||
+        (of == state.step && torn.find("\"hash\"") != std::string::npos))
+      out.damage = concat_message("the last line is incomplete, of step ", of);
   const int64_t trained = out.training ? out.training->step : 0;
   const int64_t evaluated = out.validation ? out.validation->step : 0;
   if (out.damage.empty() &&
@@ -495,9 +519,12 @@ RecordedRun read_run(const fs::path& path) {
 }
 
 void check_model_path(const fs::path& path) {
-  RunRecord::check_free(path);
-  check<ConfigError>(!fs::exists(path) || fs::is_empty(path), path.string(),
-                     " is not empty; choose another --out");
+  check<ConfigError>(!fs::exists(path) || (fs::is_directory(path) && fs::is_empty(path)),
+                     path.string(),
+                     RunRecord::holds_run(path) ? " already holds a run"
+                     : fs::is_directory(path)   ? " is not empty"
+                                                : " exists and is not a folder",
+                     "; choose another --out");
 }
 
 void write_model(const fs::path& path, const Checkpoint& checkpoint) {

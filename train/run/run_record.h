@@ -169,9 +169,11 @@ class RunRecord {
   /// Reads and verifies all checkpoints.
   VerifiedCheckpoints verified_checkpoints() const;
   /// Loads last.h5. If it is missing or invalid, loads the others and returns the valid one after the
-  /// most steps, with a warning. Nothing if the run has no checkpoint at all; throws DataError if it
-  /// has some, but none of them is valid.
+  /// most steps, with a warning. Nothing if the run has not saved a checkpoint yet; throws DataError if
+  /// none is valid, or none is left.
   std::optional<ResumePoint> resume_point() const;
+  /// Throws DataError if the run, which has no checkpoint, had saved one, as summary.json tells.
+  void check_never_saved() const;
 
   void write_config(const std::string& toml) const;
   /// Appends a line to metrics.jsonl. If that fails, it throws DataError, and the line is written with

@@ -19,8 +19,10 @@ std::string outlier(const char* name, double x, const Spread& spread, const Guar
 
 std::string defect(const GuardOptions& options, const GuardState& state, double loss,
                    double gradient_norm) {
+  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };
   if (!std::isfinite(loss) || !std::isfinite(gradient_norm))
-    return concat_message("the loss is ", loss, " and the gradient norm ", gradient_norm);
+    return concat_message("the loss is ", unsigned_nan(loss), " and the gradient norm ",
+                          unsigned_nan(gradient_norm));
   const std::string of_loss = outlier("the loss", loss, state.loss, options);
   if (!of_loss.empty()) return of_loss;
   return outlier("the gradient norm", gradient_norm, state.gradient_norm, options);

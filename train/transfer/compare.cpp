@@ -42,7 +42,8 @@ bool names_tensors(const std::string& path) {
 /// `weights_only`: the other side is a file of tensors, which has the weights used in evaluation.
 Side read(const CompareOptions& options, const std::string& path, bool weights_only) {
   if (names_tensors(path)) return {path, {{"weights", read_tensor_file(path).tensors}}, {}};
-  SavedModel saved = load_model(path, options.checkpoint);
+  const bool is_run = std::filesystem::is_directory(path);
+  SavedModel saved = load_model(path, is_run ? options.checkpoint : "");
   const Checkpoint& c = saved.checkpoint;
   Side out{saved.file, {{"weights", c.weights()}}, saved.config.given()};
   if (!weights_only)

@@ -50,11 +50,21 @@ std::vector<std::string> checkpoints_below(const std::string& all) {
                      ": expected a directory");
   const bool is_folder = fs::canonical(directory).filename() == "checkpoints";
   std::vector<std::string> out;
-  const auto options = fs::directory_options::skip_permission_denied;
-  for (fs::recursive_directory_iterator entry(directory, options), end; entry != end; ++entry) {
+  const auto is_closed = [](const fs::path& path) {
+    std::error_code error;
+    const fs::directory_iterator opened(path, error);
+    return bool(error);
+  };
+  if (is_closed(directory)) return {directory.string()};
+  for (fs::recursive_directory_iterator entry(directory), end; entry != end; ++entry) {
     const fs::path& path = entry->path();
     // A hidden folder may be an incomplete copy.
-    if (path.filename().string().starts_with('.')) entry.disable_recursion_pending();
+    if (path.filename().string().starts_with('.')) {
+      entry.disable_recursion_pending();
+    } else if (!entry->is_symlink() && entry->is_directory() && is_closed(path)) {
+      entry.disable_recursion_pending();
+      out.push_back(path.string());
+    }
     const fs::path folder = path.parent_path();
     const bool is_checkpoint =
         folder.filename() == "checkpoints" || (is_folder && folder == directory);
@@ -68,7 +78,12 @@ std::vector<std::string> checkpoints_below(const std::string& all) {
 }
 
 fs::path find_checkpoint(const fs::path& run, const std::string& name) {
-  if (fs::is_regular_file(run)) return run;
+  if (fs::is_regular_file(run)) {
+    check<ConfigError>(name.empty() || name == "best", run.string(),
+                       ": expected the directory of a run, whose checkpoint \"", name,
+                       "\" is wanted, got a file; name the directory, or no checkpoint");
+    return run;
+  }
   check<ConfigError>(fs::is_directory(run), "no run directory ", run.string());
   const fs::path folder = run / "checkpoints";
   for (const std::string& file : {name, name + ".h5"})
@@ -147,7 +162,7 @@ void SavedModel::check_data(const data::Task& task, const Config& used) const {
 SavedModel load_model(const fs::path& run, const std::string& name) {
   const std::string file = find_checkpoint(run, name).string();
   Checkpoint checkpoint = load(file);
-  Config config = Config::parse(checkpoint.config, file);
+  Config config = Config::parse(checkpoint.config, file + ": config");  // which inspect prints
   check_plugins(checkpoint.plugins, config, file);
   return {file, std::move(checkpoint), std::move(config), stored_digest(file)};
 }

@@ -25,13 +25,13 @@ struct Source {
 /// The complete checkpoints in a folder, which need not exist, by name.
 std::vector<std::filesystem::path> checkpoints_in(const std::filesystem::path& folder);
 
-/// The checkpoints in folders named `checkpoints`: the directory `all`, or any below it. Throws ConfigError,
-/// naming --all, if there are none.
+/// The checkpoints in folders named `checkpoints`: the directory `all`, or any below it, and folders that
+/// may not be read. Throws ConfigError, naming --all, if there are none.
 std::vector<std::string> checkpoints_below(const std::string& all);
 
 /// Returns the path of a checkpoint of a run: `name` is "best", "last", or the name of a file in its
 /// checkpoints folder, in which zeros before a number may be omitted ("step-5"). Without a best one (before the first evaluation) it is the last. `run` may
-/// also be a checkpoint file itself. Throws ConfigError if there is none.
+/// also be a checkpoint file itself, with `name` empty or "best". Throws ConfigError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& run, const std::string& name);
 
 /// A checkpoint of a run with the configuration stored in it.

@@ -155,6 +155,14 @@ TEST_CASE("a run that is only evaluated needs the memory of an evaluation") {
       "c.toml");
   CHECK_THROWS_WITH(Experiment(config), Contains("has 512 MiB"));
   CHECK_NOTHROW(Experiment(config, data::Splits::only("test")));
+  Config many = config;
+  many.assign("train.batch_size=1");
+  many.assign("train.eval_batch_size=2147483647");
+  CHECK_NOTHROW(Experiment(many));
+  CHECK_NOTHROW(Experiment(many, data::Splits::only("test")));
+  many.assign("data.validation_size=4096");
+  CHECK_THROWS_WITH(Experiment(many),
+                    Contains("train.eval_batch_size = 2,147,483,647 (all 4,096 examples) x 512"));
 }
 
 TEST_CASE("a model that is too large for any data is refused before the data are read") {

@@ -63,6 +63,9 @@ TEST_CASE("repair changes nothing of a run that is in order, or has not saved an
   CHECK_THROWS_AS(repair(run.dir / "none"), ConfigError);
   fs::remove_all(run.checkpoints);
   fs::create_directories(run.checkpoints);
+  CHECK_THROWS_WITH(repair(run.path),
+                    Contains("holds no checkpoint, but the run had done 6 steps"));
+  fs::remove(run.path / "summary.json");
   const Repair empty = repair(run.path);
   CHECK_FALSE(empty.changed());
   CHECK_FALSE(empty.step.has_value());

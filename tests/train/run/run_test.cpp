@@ -243,6 +243,13 @@ TEST_CASE("replacing a run leaves files that a run does not write") {
   Run::create(tiny_run(), dir / "run", "run", Existing::overwrite)->train();
   CHECK(fs::exists(dir / "elsewhere/events.out.tfevents.1.longhand"));
   CHECK(fs::is_symlink(dir / "run/tensorboard"));
+  const auto before = contents_of(dir.path());
+  CHECK_THAT(message_of<ConfigError>([&] {
+               Run::create(tiny_run("tensorboard = true\n"), dir / "run", "run",
+                           Existing::overwrite);
+             }),
+             Contains("run/tensorboard is a link"));
+  CHECK(contents_of(dir.path()) == before);
 }
 
 TEST_CASE("a new run is named after the time, and no other run") {
@@ -295,6 +302,13 @@ TEST_CASE("resuming keeps metrics with damaged lines aside, and says so") {
   Run::resume(dir / "cut")->train();
   CHECK_FALSE(fs::exists(dir / "cut/metrics.damaged.jsonl"));
   CHECK(read_run(dir / "cut").summary->warnings.empty());
+  // But that of a step which the checkpoint has is.
+  Run::create(tiny_run("hash_every = 1\n"), dir / "hash")->train(stop_after(3, step = 0));
+  const std::string whole = read_text(dir / "hash/metrics.jsonl");
+  write_text(dir / "hash/metrics.jsonl", whole.substr(0, whole.size() - 4));
+  Run::resume(dir / "hash")->train();
+  CHECK_THAT(read_run(dir / "hash").summary->warnings.at(0),
+             Contains("the last line is incomplete, of step 3"));
 }
 
 TEST_CASE("every kind of damaged metrics is named, also by a run that has finished") {

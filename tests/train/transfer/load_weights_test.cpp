@@ -1,6 +1,9 @@
 // Weights of other runs: those that fit, runs that begin with them and learn from them, resuming.
 #include "longhand/train/transfer/load_weights.h"
 
+#include <sys/fsuid.h>
+#include <unistd.h>
+
 #include <filesystem>
 
 #include "longhand/core/error.h"
@@ -49,6 +52,19 @@ TEST_CASE("names of tensors are listed briefly and completely") {
       for (const char* const part : {"key.bias", "key.weight", "query.bias", "query.weight"})
         names.push_back("blocks." + std::to_string(layer) + ".attention." + part);
   CHECK(short_list(names) == "blocks.{0,2-11}.attention.{key,query}.{bias,weight}");
+}
+
+TEST_CASE("a folder that may not be read is one of the checkpoints to verify, and invalid") {
+  const TemporaryDirectory dir;
+  fs::create_directories(dir / "a/checkpoints");
+  fs::permissions(dir.path(), fs::perms(0755));
+  fs::permissions(dir / "a/checkpoints", fs::perms::none);
+  setfsuid(65534);  // the superuser may read it
+  const std::vector<std::string> files = checkpoints_below(dir.path());
+  CHECK(files == std::vector<std::string>{dir / "a/checkpoints"});
+  CHECK_THROWS_AS(load(fs::path(files.at(0))), DataError);
+  setfsuid(geteuid());
+  fs::permissions(dir / "a/checkpoints", fs::perms::owner_all);
 }
 
 TEST_CASE("a model starts from the averaged weights that fit") {
@@ -152,6 +168,7 @@ TEST_CASE("a run that starts from another and learns from it is resumed with the
   // Killed before the first checkpoint: it begins with the source again.
   Run::create(tiny(options), runs / "killed")->train(stop_after(1, step = 0));
   fs::remove(runs / "killed/checkpoints/last.h5");
+  fs::remove(runs / "killed/summary.json");
   Run::resume(runs / "killed")->train();
   CHECK((file("whole") == file("killed")));
 }

@@ -15,7 +15,7 @@ struct AnalyseArguments : Common {
 /// Gives the results of make(on_progress), while progress is shown.
 template <class F>
 auto with_progress(const Common& a, F make) {
-  Progress progress(a.quiet || a.json, chosen_command(), 2);
+  Waiting progress(a.quiet || a.json, chosen_command());
   return make([&](int64_t done, int64_t all, const std::string& next) {
     progress.update(done, all, next);
   });

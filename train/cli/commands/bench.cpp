@@ -149,7 +149,7 @@ int bench(const BenchArguments& arguments) {
   check<ConfigError>(
       !arguments.against.empty() ||
           (!arguments.rounds && arguments.table.empty() && arguments.style.columns.empty()),
-      "bench step: --rounds, --table and --columns are of comparisons; expected --against, too");
+      "bench step: --rounds, --table and --columns apply only to comparisons; add --against");
   check_table(arguments);
   train::BenchGrid grid = arguments.grid;
   grid.set = arguments.set;
@@ -192,9 +192,9 @@ int bench(const BenchArguments& arguments) {
   if (!done.empty())
     out.literal(crossovers_text(done))
         .print(
-            "\nThis machine, {} threads, in the last cell: {:.0f} GFLOP/s, {:.1f} G exp/s, "
+            "\nThis machine, {}, in the last cell: {:.0f} GFLOP/s, {:.1f} G exp/s, "
             "{:.0f} GB/s\n",
-            threads(), number(done.back(), "machine_gflops"),
+            counted(threads(), "thread"), number(done.back(), "machine_gflops"),
             number(done.back(), "machine_exps_per_second") * 1e-9,
             number(done.back(), "machine_bytes_per_second") * 1e-9);
   return out.add("cells", done).end(worst);

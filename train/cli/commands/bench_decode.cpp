@@ -29,10 +29,10 @@ train::Table costs_table(const std::vector<Decoded>& all) {
       .name = "decode",
       .title = "Decoding by the attention of one layer",
       .note = fmt::format(
-          "A step gives one token to each sequence of the batch: medians, {} threads. The limit is "
+          "A step gives one token to each sequence of the batch: medians, {}. The limit is "
           "the least time that this machine needs, to read the state and, where each token changes "
           "it, to write it (memory), or for the operations (products), whichever takes longer.",
-          threads())};
+          counted(threads(), "thread"))};
   for (const Decoded& decoded : all)
     for (const train::DecodeCost& c : decoded.costs)
       add_row(out,

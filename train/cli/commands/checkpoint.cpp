@@ -53,6 +53,11 @@ int inspect(const CheckpointArguments& a) {
 int verify(const CheckpointArguments& a) {
   check<ConfigError>(a.files.empty() != a.all.empty(),
                      "checkpoint verify: expected FILE... or --all DIR");
+  for (const std::string& file : a.files)
+    check<ConfigError>(!fs::is_directory(file), file,
+                       ": expected a checkpoint file, got a folder; for all checkpoints in it: "
+                       "longhand checkpoint verify --all ",
+                       shell_word(file));
   const std::vector<std::string> files = a.all.empty() ? a.files : train::checkpoints_below(a.all);
   Answer out(a.json);
   Json found = Json::array();
@@ -71,7 +76,8 @@ int verify(const CheckpointArguments& a) {
     }
   }
   out.add("files", found).add("invalid", invalid).end();
-  check<DataError>(invalid == 0, invalid, " of ", files.size(), " checkpoints are invalid");
+  check<DataError>(invalid == 0, invalid, " of ", counted(std::ssize(files), "checkpoint"),
+                   invalid == 1 ? " is invalid" : " are invalid");
   return success;
 }
 

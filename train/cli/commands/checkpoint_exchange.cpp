@@ -45,6 +45,7 @@ train::Config config_for(const ImportArguments& a, const train::TensorFile& file
     const auto is_given = [&](const std::string& key) { return config.model().has(key); };
     if (std::ranges::all_of(sizes, is_given)) return config;
     std::optional<data::TaskInfo> task = train::read_task_info(config);
+    const Waiting waiting(a.json, "reading data");
     if (!task) task = train::read_task(config).info;
     return train::Config::parse(train::effective_config(config, &*task), a.config);
   }

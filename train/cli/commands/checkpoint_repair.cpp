@@ -10,6 +10,11 @@ int repair(const Common& a) {
   const auto name = [](const fs::path& file) {
     return file.empty() ? std::nullopt : std::optional(file.string());
   };
+  // Other models, as longhand convert writes them, have no state of an optimizer.
+  const fs::path folder = a.run;
+  const bool is_trained =
+      !done.step || fs::exists(folder / "metrics.jsonl") || fs::exists(folder / "summary.json");
+  const std::string run = shell_word(a.run);
   Answer out(a.json);
   out.add("run", a.run)
       .add("changed", done.changed())
@@ -32,7 +37,10 @@ int repair(const Common& a) {
       .literal(done.changed() ? "repaired: " : "in order: ")
       .text(done.step ? "last.h5 is of step {step}"
                       : "it has not saved a checkpoint yet, and starts from the beginning")
-      .literal("; continue with longhand train --resume " + shell_word(a.run) + "\n");
+      .literal("; continue with longhand train " +
+               (is_trained ? "--resume " + run
+                           : shell_word(folder / "config.toml") + " --init-from " + run) +
+               "\n");
   return out.end();
 }
 

@@ -19,6 +19,7 @@ std::optional<data::TaskInfo> read_task(const train::Config& config, bool quiet)
   train::check_config(config);
   std::optional<data::TaskInfo> task = train::read_task_info(config);
   try {
+    const Waiting waiting(quiet, "reading data");
     if (!task) task = train::read_task(config).info;
   } catch (const DataError& error) {
     if (!quiet)
@@ -86,21 +87,27 @@ int init(const ConfigArguments& arguments) {
     const auto section = read_section<train::TrainSection>(config.train());
     config.assign("train", "eval_batches", batches_of_an_evaluation(section), "VARIANT");
   }
+  const auto chosen = [](const Options& section, const std::string& key) {
+    const OptionValue& value = section.find(key)->value;
+    const auto* const word = std::get_if<std::string>(&value);
+    return word ? *word : to_string(value);
+  };
+  const std::string variant = chosen(config.attention(), "type");
+  const std::string folder = shell_word("runs/" + variant);
   const std::string name = arguments.out.empty() ? "FILE.toml" : arguments.out;
   const std::string text =
       fmt::format(
           "# {} with {} attention. Written by: {}\n"
-          "# Train with:        longhand train {} --out runs/{}\n"
+          "# Train with:        longhand train {} --out {}\n"
           "# About an option:   longhand help SECTION.NAME\n"
           "# Options that begin with # follow from others or from the data, or do not apply; to "
           "set one, remove the #.\n\n",
-          arguments.task, arguments.variant, call_of(arguments), shell_word(name),
-          arguments.variant) +
+          chosen(config.data(), "task"), variant, call_of(arguments), shell_word(name), folder) +
       train::commented_toml(train::effective_config(config, task ? &*task : nullptr), &config);
   write_or_print(arguments.out, text);
   if (!arguments.out.empty() && !arguments.quiet)
-    print_stdout_if_possible("written to {}; train with: longhand train {} --out runs/{}\n", name,
-                             shell_word(name), arguments.variant);
+    print_stdout_if_possible("written to {}; train with: longhand train {} --out {}\n", name,
+                             shell_word(name), folder);
   return success;
 }
 
@@ -116,8 +123,7 @@ void add_config(Command& program) {
   auto [start, b] = group.command<ConfigArguments>("init", init);
   start.add("task", b->task).required();
   start.add("variant", b->variant);
-  // A file that was written may have been edited.
-  start.out(b->out, [](const auto&) { return false; });
+  start.out(b->out, nullptr);
   start.common(*b, "set seed threads quiet words");
 }
 

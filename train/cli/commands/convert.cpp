@@ -111,7 +111,7 @@ int answer(const ConvertArguments& a, const train::SavedModel& run,
     const auto line = [](const char* what, double from, double to) {
       return fmt::format("{:<14} {:.6f} -> {:.6f} ({:+.6f})\n", what, from, to, to - from);
     };
-    out.literal(fmt::format("{:<14} {} examples\n", a.split, with_commas(before.examples)) +
+    out.literal(fmt::format("{:<14} {}\n", a.split, counted(before.examples, "example")) +
                 line("loss", before.loss(), after.loss()) +
                 line("accuracy", before.accuracy(), after.accuracy()));
   }

@@ -123,6 +123,8 @@ std::string names_of(const data::TaskInfo& info, const std::vector<int32_t>& tar
 }
 
 int make_file(const DataArguments& arguments) {
+  check<ConfigError>(fs::path(arguments.out).extension() == ".h5", "--out ", arguments.out,
+                     ": expected a name that ends in .h5, because the file is HDF5");
   const Made made = make(arguments);
   {
     const Waiting waiting(arguments.quiet, "writing " + arguments.out);
@@ -148,8 +150,9 @@ int show(const DataArguments& arguments) {
   const data::Dataset& dataset = made.task.split(arguments.split);
   Answer out(arguments.json);
   out.add(info);
-  out.print("{}: {} examples of up to {} tokens below {}, with {}\n", arguments.split,
-            dataset.size(), info.max_length, info.vocabulary, info.describe_targets());
+  out.print("{}: {} of up to {} tokens below {}, with {}\n", arguments.split,
+            counted(dataset.size(), "example"), info.max_length, info.vocabulary,
+            info.describe_targets());
   Json examples;
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const data::Batch batch = dataset.collate({{i}});
@@ -185,8 +188,8 @@ int hash(const DataArguments& arguments) {
   for (const std::string& split : made.task.splits()) {
     const data::Dataset& dataset = made.task.split(split);
     splits[split] = {{"examples", dataset.size()}, {"hash", data::content_hash(dataset)}};
-    out.print("{}  {} ({} examples)\n", splits[split]["hash"].get<std::string>(), split,
-              dataset.size());
+    out.print("{}  {} ({})\n", splits[split]["hash"].get<std::string>(), split,
+              counted(dataset.size(), "example"));
   }
   return out.add(made.task.info).add("splits", splits).end();
 }

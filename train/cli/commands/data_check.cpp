@@ -90,7 +90,7 @@ void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskI
     const int64_t shared = data::shared_examples(splits[0].second, splits[i].second);
     all[splits[i].first]["shared_with_train"] = shared;
     if (shared > 0)
-      out.print("{} examples of {} occur in train, too\n", with_commas(shared), splits[i].first);
+      out.print("{} shared by {} and train\n", counted(shared, "example"), splits[i].first);
   }
   out.add("splits", all);
 }
@@ -118,6 +118,10 @@ int check_task(const DataCheckArguments& arguments) {
   config.assign("data", "task", arguments.task, "TASK");
   config.assign("data", "path", arguments.path, "PATH");
   apply_to_data(arguments, config);
+  for (const auto& [key, value] : {std::pair("task", arguments.task), {"path", arguments.path}})
+    check<ConfigError>(config.data().find(key)->value == OptionValue(value), "--set data.", key,
+                       ": expected ", value,
+                       ", which the command line names already; leave the option out");
   for (const char* section : {"model", "attention", "optimizer"})
     config.section(section).check_known({});
   config.train().check_known({"seed"});

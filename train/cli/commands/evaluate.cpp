@@ -135,7 +135,7 @@ int evaluate_run(const EvaluateArguments& arguments) {
   for (const train::SegmentMetrics& segment : segments) metrics += segment.metrics;
   if (segments.size() == 1) segments.clear();
   check<DivergedError>(std::isfinite(metrics.loss()), run.source.checkpoint, ": the loss on the ",
-                       arguments.split, " split is ", metrics.loss(),
+                       arguments.split, " split is ", std::abs(metrics.loss()),
                        ", although all weights are finite");
 
   const data::TaskInfo& task = experiment.task.info;

@@ -76,7 +76,10 @@ train::Config configuration(const TrainArguments& a) {
 
 /// Prints what the run would take; an error if that is more than there is.
 int print_estimate(const TrainArguments& a) {
-  const train::MemoryRequest request = train::memory_request(configuration(a));
+  const train::MemoryRequest request = [&] {
+    const Waiting waiting(a.quiet, "preparing data");
+    return train::memory_request(configuration(a));
+  }();
   const train::MemoryEstimate estimate = train::estimate_memory(request);
   const train::MemoryLimit limit = train::memory_limit(request);
   const auto parts = train::memory_parts(estimate, limit);
@@ -133,8 +136,8 @@ void introduce_sources(const train::Sources& sources, const train::DistillOption
 void introduce(train::Run& run, Reporter& reporter) {
   const train::Summary& s = run.summary();
   const std::string threads =
-      ranks().size() == 1 ? fmt::format("{} threads", s.threads)
-                          : fmt::format("{} ranks of {} threads", ranks().size(), s.threads);
+      (ranks().size() == 1 ? "" : fmt::format("{} ranks of ", ranks().size())) +
+      counted(s.threads, "thread");
   reporter.say(fmt::format("{}: {}, {} attention, {} parameters, {}", run.path().string(), s.task,
                            s.attention, with_commas(s.parameters), threads));
   if (!s.algorithm.empty()) reporter.say("attention computes " + s.algorithm);

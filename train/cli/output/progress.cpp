@@ -141,11 +141,21 @@ Waiting::~Waiting() {
   if (watcher_.joinable()) watcher_.join();
 }
 
+void Waiting::update(int64_t done, int64_t total, const std::string& details) {
+  const std::lock_guard lock(mutex_);
+  done_ = done;
+  total_ = total;
+  details_ = details;
+}
+
 void Waiting::watch() {
   std::unique_lock lock(mutex_);
   while (!over_.wait_for(lock, std::chrono::duration<double>(redraw_seconds),
                          [this] { return is_over_; }))
-    progress_.pulse();
+    if (total_ > 0)
+      progress_.update(done_, total_, details_);
+    else
+      progress_.pulse();
 }
 
 std::string duration(double seconds) {

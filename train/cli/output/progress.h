@@ -59,14 +59,17 @@ class Progress {
   int64_t first_ = -1;  // the work already done when the clock started
 };
 
-/// Shows an operation of unknown progress, and its duration, once it has taken two seconds; from
-/// construction to destruction.
+/// Shows an operation and its duration, or its progress where that is known, once it has taken two
+/// seconds; from construction to destruction.
 class Waiting {
  public:
   Waiting(bool quiet, std::string what);
   ~Waiting();
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
+
+  /// As Progress::update(), shown until the next call however long that takes.
+  void update(int64_t done, int64_t total, const std::string& details);
 
  private:
   void watch();
@@ -75,6 +78,8 @@ class Waiting {
   std::mutex mutex_;
   std::condition_variable over_;
   bool is_over_ = false;
+  int64_t done_ = 0, total_ = 0;  // 0: unknown
+  std::string details_;
   // Computes nothing: it sleeps and occasionally writes a line.
   std::thread watcher_;
 };
