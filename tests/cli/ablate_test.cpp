@@ -616,6 +616,17 @@ TEST_CASE("data without a test split are scored on the validation split, which t
   CHECK_FALSE(table.marked.contains({0, table.column("parameters")}));
   CHECK_THAT(run({"ablate", "--table", "md", "out"}, folder.path()).out,
              Contains("\\* differs by more than 1 % from the baseline"));
+  // Data at another place, as on another machine: a cell that is not done goes on with them.
+  fs::rename(folder / "two.h5", folder / "moved.h5");
+  fs::remove(folder / "out/manifest");
+  const std::vector<fs::path> cells = cells_of(folder / "out");
+  fs::remove_all(cells[0] / "checkpoints");
+  for (const size_t i : {0, 1}) fs::remove(cells[i] / "test.json");
+  const Outcome moved = folder.ablate({"--out", "out", "--change-sweep", "--set",
+                                       "data.task=tokens", "--set", "data.path=moved.h5"});
+  INFO(moved.err);
+  CHECK(moved.code == 0);
+  fs::rename(folder / "moved.h5", folder / "two.h5");
   // A dry run of a shard counts its cells only.
   CHECK_THAT(folder
                  .ablate({"--dry-run", "--shard", "1/4", "--set", "data.task=tokens", "--set",
