@@ -626,6 +626,7 @@ TEST_CASE("data without a test split are scored on the validation split, which t
                                        "data.task=tokens", "--set", "data.path=moved.h5"});
   INFO(moved.err);
   CHECK(moved.code == 0);
+  CHECK(run({"ablate", "out", "--verify"}, folder.path()).code == 0);
   fs::rename(folder / "moved.h5", folder / "two.h5");
   // A dry run of a shard counts its cells only.
   CHECK_THAT(folder

@@ -177,6 +177,18 @@ bool has_checkpoints(const fs::path& directory) {
   return fs::exists(directory / "checkpoints") && !fs::is_empty(directory / "checkpoints");
 }
 
+std::vector<std::string> place_of_data(const SweepCell& cell, const fs::path& directory) {
+  const auto path_in = [](const std::string& text) {
+    const auto given = Config::parse(text, "config.toml").given();
+    const auto found = given.find("data.path");
+    return found == given.end() ? "" : plain_text(found->second);
+  };
+  const fs::path begun = directory / "config.toml";
+  const std::string now = path_in(cell.config);
+  if (now.empty() || !fs::exists(begun) || now == path_in(data::read_text_file(begun))) return {};
+  return {"--set", "data.path=" + now};
+}
+
 fs::path cell_directory(const fs::path& sweep, const SweepCell& cell) {
   return sweep / "cells" / cell.hash;
 }

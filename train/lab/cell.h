@@ -110,6 +110,10 @@ void write_test(const std::filesystem::path& directory, const std::string& json)
 int64_t last_step(const std::filesystem::path& directory);
 /// Bytes in the files that a cell appends to while it is trained or evaluated: more are progress.
 int64_t bytes_written(const std::filesystem::path& directory);
+/// Where the data of a cell are now, as words of its command; none if its config.toml, which may come from another
+/// machine, says so itself, or does not exist.
+std::vector<std::string> place_of_data(const SweepCell& cell,
+                                       const std::filesystem::path& directory);
 /// A process of the program for a cell, whose configuration does not depend on the environment.
 ChildOptions process_of_cell(const std::filesystem::path& program,
                              std::vector<std::string> arguments, int64_t threads);

@@ -287,18 +287,6 @@ class Runner {
     launch(running);
   }
 
-  /// Where the data of a cell that was begun are now, for its command: it may come from another machine.
-  static std::vector<std::string> place_of_data(const SweepCell& task, const fs::path& folder) {
-    const auto path_in = [](const std::string& text) {
-      const auto given = Config::parse(text, "config.toml").given();
-      const auto found = given.find("data.path");
-      return found == given.end() ? "" : plain_text(found->second);
-    };
-    const std::string now = path_in(task.config);
-    if (now.empty() || now == path_in(data::read_text_file(folder / "config.toml"))) return {};
-    return {"--set", "data.path=" + now};
-  }
-
   /// Starts the process of a cell: training, or evaluation if it is trained.
   void launch(Running& running) {
     const fs::path folder = path(running.task);
@@ -318,8 +306,7 @@ class Runner {
     }
     if (running.until > 0)
       arguments.insert(arguments.end(), {"--until", std::to_string(running.until)});
-    if (fs::exists(folder / "config.toml"))
-      for (const std::string& word : place_of_data(running.task, folder)) arguments.push_back(word);
+    for (const std::string& word : place_of_data(running.task, folder)) arguments.push_back(word);
     ChildOptions child = process_of_cell(options_.program, std::move(arguments), options_.threads);
     child.err = child.out = folder / "log.txt";
     if (running.shown.testing) {

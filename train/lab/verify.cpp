@@ -28,10 +28,11 @@ CellRefs all_runs(const Grid& grid) {
 }
 
 /// What evaluate says of best.h5 of a cell. Throws DataError with its message if it fails.
-Score evaluated(const fs::path& cell, const std::string& split, int64_t limit,
-                const VerifyOptions& options) {
-  std::vector<std::string> arguments = {"evaluate", cell.string(), "--split",
-                                        split,      "--json",      "--quiet"};
+Score evaluated(const SweepCell& cell, const fs::path& directory, const std::string& split,
+                int64_t limit, const VerifyOptions& options) {
+  std::vector<std::string> arguments = {"evaluate", directory.string(), "--split",
+                                        split,      "--json",           "--quiet"};
+  for (const std::string& word : place_of_data(cell, directory)) arguments.push_back(word);
   if (limit > 0) arguments.insert(arguments.end(), {"--limit", std::to_string(limit)});
   ChildOptions child_options =
       process_of_cell(options.program, std::move(arguments), options.threads);
@@ -86,7 +87,7 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
     if (is_damaged) differs(state.record.reason);
     const auto compare = [&](const std::string& split, int64_t limit, std::optional<Score>& score) {
       if (!score) return;
-      const Score now = evaluated(directory, split, limit, options);
+      const Score now = evaluated(cell, directory, split, limit, options);
       for (const auto& [name, was, is] :
            {std::tuple{"loss", score->loss, now.loss}, {"accuracy", score->accuracy, now.accuracy}})
         if (!is_damaged && !agree(was, is))

@@ -359,8 +359,8 @@ int run(const AblateArguments& a, Opened& opened) {
   train::RunnerOptions options = a.runner;
   options.shard = read_shard(a.shard);
   options.threads = threads_of_a_cell(a);
-  // Throws for unknown --columns, before anything is written.
-  variants_of(a, results_of(opened, directory, command_of(a)), opened.grid);
+  if (!a.style.columns.empty())  // throws for unknown ones, before anything is written
+    variants_of(a, results_of(opened, directory, command_of(a)), opened.grid);
   for (const std::string& from : a.merge) train::check_holds_sweep(from);
   const auto presence = train::Claim::share(directory);
   data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
