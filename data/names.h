@@ -6,8 +6,8 @@
 
 namespace longhand::data {
 
-/// "; found a, b; did you mean b?": what a file has instead of a name that is missing, which the user has
-/// chosen, or "; rename b to a" if it is fixed.
+/// What a file has in place of a missing name: "; found a, b; did you mean b?" if the user chose the name, and
+/// "; found a, b; rename b to a" if it is fixed.
 std::string found_instead(const std::string& name, const std::vector<std::string>& found,
                           bool fixed);
 

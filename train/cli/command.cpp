@@ -42,7 +42,7 @@ CLI::Validator number(const std::string& expected, F holds) {
       "");
 }
 
-/// Accepts what may be the value of an argument that is no free text: neither nothing nor a flag.
+/// Accepts the value of an argument other than free text: not empty, and not a flag of the command.
 CLI::Validator value_of(const CLI::App& app, const std::string& name, const std::string& value) {
   return CLI::Validator(
       [=, &app](const std::string& text) {

@@ -456,7 +456,7 @@ EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
     if (record.split == "validation") out.validation = record;
   };
   const std::string torn = for_each_line(metrics(), keep), begin = "{\"step\":";
-  // Of the evaluation of the last step it is written again.
+  // Resuming evaluates again if that of the last step is not in the state, and writes its line again.
   if (torn.starts_with(begin) && torn.find(',') != std::string::npos && out.damage.empty())
     if (const int64_t of = std::atoll(torn.c_str() + begin.size());
         of < state.step || of <= state.evaluated_step ||
