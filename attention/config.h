@@ -66,6 +66,8 @@ struct Config {
   std::string name{};
   Capabilities capabilities{};
 
+  /// Channels of all heads, H D.
+  int64_t width() const { return heads * head_dim; }
   /// By which softmax attention multiplies q·k, 1 / sqrt(D).
   double softmax_scale() const { return 1 / std::sqrt(static_cast<double>(head_dim)); }
 };

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "longhand/attention/mask.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
@@ -28,6 +27,10 @@ Work operator+(const Work& a, const Work& b) {
     return {x.flops + y.flops, x.exponentials + y.exponentials};
   };
   return {sum(a.forward, b.forward), sum(a.backward, b.backward), a.bytes + b.bytes};
+}
+
+Work softmax_work(double pairs, double dim, double bytes) {
+  return {{4 * pairs * dim, pairs}, {10 * pairs * dim, pairs}, bytes};
 }
 
 std::unique_ptr<Decoder> Variant::decoder(int64_t batch) const {
@@ -56,6 +59,12 @@ Variant::Sizes Variant::sizes(int64_t queries, int64_t keys) const {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   return {number(queries), number(keys), number(config_.heads), number(config_.head_dim),
           number(static_cast<int64_t>(size_of(parameter_dtype())))};
+}
+
+void Variant::check_length(int64_t tokens) const {
+  check<ShapeError>(tokens <= config_.max_length, config_.name,
+                    ": expected at most max_length = ", config_.max_length, " tokens, got ",
+                    tokens);
 }
 
 void Variant::check_inputs(const Inputs& inputs) const {

@@ -5,9 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
-#include <vector>
 
 #include "longhand/attention/config.h"
 #include "longhand/attention/decoding/decoder.h"
@@ -47,6 +45,9 @@ struct Work {
 };
 Work operator*(double factor, const Work& work);
 Work operator+(const Work& a, const Work& b);
+/// The cost of softmax attention with this number of pairs of a query and a key, tile by tile: of Q Kᵀ and P V,
+/// and for gradients of dV, dP, dQ, dK and again Q Kᵀ and the exponentials.
+Work softmax_work(double pairs, double dim, double bytes);
 
 /// The tokens that keys and values are projected from, (B, M, d) each.
 struct Sources {
@@ -148,6 +149,8 @@ class Variant : public nn::Module {
   };
   Sizes sizes(int64_t queries, int64_t keys) const;
 
+  /// Throws ShapeError for more than max_length tokens, for which there are no parameters.
+  void check_length(int64_t tokens) const;
   /// Numbers from N(0, 1) of this shape, drawn for training: those of the heads along axis `axis` that
   /// the pass has, out of those of all heads.
   Tensor training_noise(Shape shape, int axis, DType dtype, const nn::Pass& pass) const;

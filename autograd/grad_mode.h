@@ -6,28 +6,32 @@ namespace longhand {
 /// Whether operations are recorded on this thread. Default: true.
 bool grad_enabled();
 
-/// During its lifetime, operations on this thread are not recorded: results need no gradient.
-class NoGrad {
+namespace detail {
+
+/// Sets grad_enabled() during its lifetime.
+class Recording {
  public:
-  NoGrad();
-  ~NoGrad();
-  NoGrad(const NoGrad&) = delete;
-  NoGrad& operator=(const NoGrad&) = delete;
+  explicit Recording(bool enabled);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
 
  private:
   bool before_;
 };
 
-/// During its lifetime, operations on this thread are recorded, even inside a NoGrad.
-class EnableGrad {
- public:
-  EnableGrad();
-  ~EnableGrad();
-  EnableGrad(const EnableGrad&) = delete;
-  EnableGrad& operator=(const EnableGrad&) = delete;
+}  // namespace detail
 
- private:
-  bool before_;
+/// During its lifetime, operations on this thread are not recorded: results need no gradient.
+class NoGrad : detail::Recording {
+ public:
+  NoGrad() : Recording(false) {}
+};
+
+/// During its lifetime, operations on this thread are recorded, even inside a NoGrad.
+class EnableGrad : detail::Recording {
+ public:
+  EnableGrad() : Recording(true) {}
 };
 
 }  // namespace longhand

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <ostream>
 
+#include "longhand/core/layouts.h"
 #include "longhand/core/random.h"
 
 namespace longhand {
@@ -20,27 +21,11 @@ bool agree(double a, double b, const GradcheckOptions& options) {
              options.absolute + options.relative * std::max(std::abs(a), std::abs(b));
 }
 
-Tensor row_major_copy(const Tensor& t) {
-  Tensor copy = Tensor::empty(t.shape(), t.dtype());
-  copy_into(copy, t);
-  return copy;
-}
-
-// The same values with the axes reversed in memory and a NaN after each element.
+// The same values with the axes reversed in memory and a NaN before each element.
 Tensor scattered_copy(const Tensor& t) {
-  const int rank = t.rank();
-  if (rank == 0) return row_major_copy(t);
-  Shape reversed;
-  std::vector<int> order;
-  for (int i = rank - 1; i >= 0; --i) {
-    reversed.push_back(t.size(i));
-    order.push_back(i);
-  }
-  reversed[0] *= 2;
-  Tensor copy =
-      Tensor::full(reversed, nan, t.dtype()).permute(order).slice(-1, 0, 2 * t.size(-1), 2);
-  copy_into(copy, t);
-  return copy;
+  std::vector<int> reversed(t.rank());
+  std::iota(reversed.rbegin(), reversed.rend(), 0);
+  return with_layout(t.permute(reversed), Layout::stride_2).permute(reversed);
 }
 
 // Fills the blocks that the pool returns next with NaN, to detect reads of uninitialised memory.
@@ -85,7 +70,7 @@ class Gradcheck {
       : f_(f), inputs_(inputs), options_(options) {
     for (const Tensor& input : inputs) {
       leaves_.emplace_back(input, true);
-      copies_.push_back(row_major_copy(input));
+      copies_.push_back(with_layout(input, Layout::row_major));
     }
   }
 

@@ -10,7 +10,6 @@
 #include "longhand/autograd/fixed_weights.h"
 #include "longhand/autograd/observer.h"
 #include "longhand/core/dry_run.h"
-#include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/view.h"
 
 namespace longhand {
@@ -62,10 +61,8 @@ FixedWeights::Use::~Use() { fixed_weights = before_; }
 FixedWeights* FixedWeights::in_use() { return fixed_weights; }
 
 bool grad_enabled() { return recording; }
-NoGrad::NoGrad() : before_(recording) { recording = false; }
-NoGrad::~NoGrad() { recording = before_; }
-EnableGrad::EnableGrad() : before_(recording) { recording = true; }
-EnableGrad::~EnableGrad() { recording = before_; }
+detail::Recording::Recording(bool enabled) : before_(std::exchange(recording, enabled)) {}
+detail::Recording::~Recording() { recording = before_; }
 
 OperationObserver::OperationObserver() : outer_(std::exchange(observer, this)) {}
 OperationObserver::~OperationObserver() { observer = outer_; }
@@ -166,11 +163,7 @@ void GradSlot::take(Tensor grad) {
     return;
   }
   check_fits(grad, *node_);
-  const Accumulator sum = accumulate();
-  dispatch_float(grad.dtype(), [&]<class T>() {
-    kernels::elementwise_accumulate<T>(
-        sum.grad, 1.0, [](T g) { return g; }, kernels::in<T>(grad));
-  });
+  accumulate_into(accumulate().grad, 1, grad);
 }
 
 bool is_recorded(std::span<const Variable> inputs) {

@@ -9,36 +9,16 @@
 
 namespace longhand {
 
-enum class DType : uint8_t { f32, f64, i32, i64, u8 };
+enum class DType : uint8_t { f32, f64, i32, i64, u8 };  // tables below have this order
 
 constexpr size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-    case DType::i32:
-      return 4;
-    case DType::f64:
-    case DType::i64:
-      return 8;
-    case DType::u8:
-      return 1;
-  }
-  return 0;
+  constexpr size_t sizes[] = {4, 8, 4, 8, 1};
+  return sizes[static_cast<size_t>(dtype)];
 }
 
 constexpr std::string_view name_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "f32";
-    case DType::f64:
-      return "f64";
-    case DType::i32:
-      return "i32";
-    case DType::i64:
-      return "i64";
-    case DType::u8:
-      return "u8";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"f32", "f64", "i32", "i64", "u8"};
+  return names[static_cast<size_t>(dtype)];
 }
 
 inline std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name_of(dtype); }

@@ -135,19 +135,17 @@ class Panels {
       : k_(b.tensor.size(-2)), n_(b.tensor.size(-1)), one_(b.tensor.numel() == k_ * n_) {
     const int64_t matrices = one_ ? 1 : batch.numel(), pieces = (k_ + depth - 1) / depth;
     data_ = Tensor::empty({matrices, kernels::panels_size(k_, n_)}, dtype_of<T>);
-    const int64_t panels = (n_ + kernels::panel_width - 1) / kernels::panel_width;
-    parallel_for(matrices * pieces, std::max<int64_t>(1, (int64_t{1} << 15) / (depth * n_)),
-                 [&, to = data_.data<T>()](int64_t begin, int64_t end) {
-                   for (int64_t i = begin; i < end; ++i) {
-                     const int64_t index = i / pieces, from = i % pieces * depth;
-                     const auto v = matrix<T>(b, batch_offset(batch, b.tensor, index));
-                     const kernels::Strided<T> piece =
-                         b.trans == Trans::yes ? kernels::Strided<T>{v.data + from, 1, v.row_stride}
-                                               : kernels::Strided<T>{v[from], v.row_stride, 1};
-                     kernels::pack_panels<T>(std::min(depth, k_ - from), n_, piece, alpha, 0,
-                                             panels, to + at(index, from));
-                   }
-                 });
+    parallel_for_each(matrices * pieces, std::max<int64_t>(1, (int64_t{1} << 15) / (depth * n_)),
+                      [&, to = data_.data<T>()](int64_t i) {
+                        const int64_t index = i / pieces, from = i % pieces * depth;
+                        const auto v = matrix<T>(b, batch_offset(batch, b.tensor, index));
+                        const kernels::Strided<T> piece =
+                            b.trans == Trans::yes
+                                ? kernels::Strided<T>{v.data + from, 1, v.row_stride}
+                                : kernels::Strided<T>{v[from], v.row_stride, 1};
+                        kernels::pack_panels<T>(std::min(depth, k_ - from), n_, piece, alpha, 0,
+                                                kernels::panels_of(n_), to + at(index, from));
+                      });
   }
 
   // The panels from row `from`, a multiple of depth, of the matrix at a position in the batch.
@@ -214,34 +212,28 @@ void multiply(Tensor& out, const Operand& a, const Operand& b, T alpha, T beta) 
   const int64_t flops = 2 * s.row_block * n * s.k_chunk;
   if (is_dry()) count_multiply_adds(count * m, n, k);
   const int64_t grain = std::max<int64_t>(1, task_flops / 8 / std::max<int64_t>(1, flops));
-  parallel_for(count * row_blocks * chunks, grain, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t chunk = task % chunks, block = task / chunks % row_blocks;
-      const int64_t index = task / chunks / row_blocks;
-      const int64_t row = block * s.row_block, rows = std::min(s.row_block, m - row);
-      const int64_t from = chunk * s.k_chunk, depth = std::min(s.k_chunk, k - from);
-      T* const c = chunk == 0 ? out_data + batch_offset(batch, out, index) + row * out_stride
-                              : partial_data + ((chunk - 1) * count + index) * m * n + row * n;
-      const int64_t ldc = chunk == 0 ? out_stride : n;
-      const T keep = chunk == 0 ? beta : T{0};
-      const auto left = matrix<T>(a, batch_offset(batch, a.tensor, index));
-      if (panels) {
-        multiply_panels(left, a.trans, row, rows, from, depth, n, *panels, index, c, ldc,
-                        keep != 0);
-        continue;
-      }
-      const bool across_a = a.trans == Trans::yes, across_b = b.trans == Trans::yes;
-      const auto va = range(range(left, across_a, row, rows), !across_a, from, depth);
-      const auto vb =
-          range(matrix<T>(b, batch_offset(batch, b.tensor, index)), across_b, from, depth);
-      gemm<T>(a.trans, b.trans, alpha, va, vb, keep, {c, rows, n, ldc});
+  parallel_for_each(count * row_blocks * chunks, grain, [&](int64_t task) {
+    const int64_t chunk = task % chunks, block = task / chunks % row_blocks;
+    const int64_t index = task / chunks / row_blocks;
+    const int64_t row = block * s.row_block, rows = std::min(s.row_block, m - row);
+    const int64_t from = chunk * s.k_chunk, depth = std::min(s.k_chunk, k - from);
+    T* const c = chunk == 0 ? out_data + batch_offset(batch, out, index) + row * out_stride
+                            : partial_data + ((chunk - 1) * count + index) * m * n + row * n;
+    const int64_t ldc = chunk == 0 ? out_stride : n;
+    const T keep = chunk == 0 ? beta : T{0};
+    const auto left = matrix<T>(a, batch_offset(batch, a.tensor, index));
+    if (panels) {
+      multiply_panels(left, a.trans, row, rows, from, depth, n, *panels, index, c, ldc, keep != 0);
+      return;
     }
+    const bool across_a = a.trans == Trans::yes, across_b = b.trans == Trans::yes;
+    const auto va = range(range(left, across_a, row, rows), !across_a, from, depth);
+    const auto vb =
+        range(matrix<T>(b, batch_offset(batch, b.tensor, index)), across_b, from, depth);
+    gemm<T>(a.trans, b.trans, alpha, va, vb, keep, {c, rows, n, ldc});
   });
-  for (int64_t chunk = 1; chunk < chunks; ++chunk) {
-    const Tensor part = partial.select(0, chunk - 1).reshape(out.shape());
-    kernels::elementwise_accumulate<T>(
-        out, 1.0, [](T x) { return x; }, kernels::in<T>(part));
-  }
+  for (int64_t chunk = 1; chunk < chunks; ++chunk)
+    accumulate_into(out, 1, partial.select(0, chunk - 1).reshape(out.shape()));
 }
 
 }  // namespace

@@ -43,6 +43,14 @@ void parallel_for(int64_t n, int64_t grain, F&& body) {
                           &context);
 }
 
+/// Calls body(i) for each i of the same blocks.
+template <class F>
+void parallel_for_each(int64_t n, int64_t grain, F&& body) {
+  parallel_for(n, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) body(i);
+  });
+}
+
 /// Returns the sum of body(begin, end) over the same blocks, in index order. T needs += and T{}.
 template <class T, class F>
 T parallel_sum(int64_t n, int64_t grain, F&& body) {

@@ -29,9 +29,8 @@ void fill_by_index(Tensor& out, F f) {
   Tensor dense = out.is_contiguous() ? out : Tensor::empty(out.shape(), out.dtype());
   dispatch_float(out.dtype(), [&]<class T>() {
     T* const p = dense.data<T>();
-    parallel_for(dense.numel(), 4096, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) p[i] = static_cast<T>(f(static_cast<uint64_t>(i)));
-    });
+    parallel_for_each(dense.numel(), 4096,
+                      [&](int64_t i) { p[i] = static_cast<T>(f(static_cast<uint64_t>(i))); });
   });
   if (!out.is_contiguous()) copy_into(out, dense);
 }

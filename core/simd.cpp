@@ -46,15 +46,8 @@ Isa isa() {
 }
 
 std::string_view name_of(Isa isa) {
-  switch (isa) {
-    case Isa::baseline:
-      return "baseline";
-    case Isa::avx2:
-      return "avx2";
-    case Isa::avx512:
-      return "avx512";
-  }
-  return "?";
+  constexpr std::string_view names[] = {"baseline", "avx2", "avx512"};  // in the order of Isa
+  return names[static_cast<size_t>(isa)];
 }
 
 }  // namespace longhand

@@ -317,6 +317,13 @@ void copy_into(Tensor& out, const Tensor& in) {
   });
 }
 
+void accumulate_into(Tensor& out, double beta, const Tensor& in) {
+  dispatch_float(out.dtype(), [&]<class T>() {
+    kernels::elementwise_accumulate<T>(
+        out, beta, [](T x) { return x; }, kernels::in<T>(in));
+  });
+}
+
 bool identical(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;
   const Tensor x = a.contiguous(), y = b.contiguous();

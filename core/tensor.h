@@ -54,6 +54,8 @@ class Tensor {
   int rank() const { return shape_.rank(); }
   int64_t size(int axis) const { return shape_[axis]; }
   int64_t numel() const { return shape_.numel(); }
+  /// Of all elements; 0 if it is undefined.
+  int64_t bytes() const { return defined() ? numel() * static_cast<int64_t>(size_of(dtype_)) : 0; }
 
   /// Row-major without holes.
   bool is_contiguous() const;
@@ -130,6 +132,9 @@ Strides dense_strides(const Shape& shape, const Strides& like);
 /// out = in, element by element, converting the dtype. Shapes must be equal.
 void copy_into(Tensor& out, const Tensor& in);
 inline void copy_into(Tensor&& out, const Tensor& in) { copy_into(out, in); }
+
+/// out = beta out + in, element by element, of one shape and float dtype; beta = 0 never reads out.
+void accumulate_into(Tensor& out, double beta, const Tensor& in);
 
 /// Whether dtypes, shapes and bits are equal; true for two NaN of the same bits.
 bool identical(const Tensor& a, const Tensor& b);

@@ -27,26 +27,12 @@ struct MatrixView {
 /// order, otherwise a row-major copy.
 Tensor row_dense(const Tensor& t);
 
-/// Returns the rows along the last axis of a row_dense() tensor, in memory order; a scalar is one
-/// row of one element. Tensors with equal strides have their rows in the same order.
-template <class T>
-Rows<T> rows(Tensor& t);
-template <class T>
-Rows<const T> rows(const Tensor& t);
-
-/// Whether a tensor has these strides; those of axes of size 1 are ignored.
-bool has_strides(const Tensor& t, const Strides& strides);
-
-/// Returns the tensor itself if it has these strides, which must be dense, otherwise a copy.
-Tensor with_strides(const Tensor& t, const Strides& strides);
-
-/// As with_strides(), with the strides of `like`, a dense tensor of the same shape.
-Tensor with_strides_of(const Tensor& t, const Tensor& like);
-
 namespace detail {
 void check_row_dense(const Tensor& t);
 }
 
+/// Returns the rows along the last axis of a row_dense() tensor, in memory order; a scalar is one
+/// row of one element. Tensors with equal strides have their rows in the same order.
 template <class T>
 Rows<T> rows(Tensor& t) {
   detail::check_row_dense(t);
@@ -60,5 +46,14 @@ Rows<const T> rows(const Tensor& t) {
   const int64_t width = t.rank() ? t.size(-1) : 1;
   return {t.data<T>(), width ? t.numel() / width : 0, width};
 }
+
+/// Whether a tensor has these strides; those of axes of size 1 are ignored.
+bool has_strides(const Tensor& t, const Strides& strides);
+
+/// Returns the tensor itself if it has these strides, which must be dense, otherwise a copy.
+Tensor with_strides(const Tensor& t, const Strides& strides);
+
+/// As with_strides(), with the strides of `like`, a dense tensor of the same shape.
+Tensor with_strides_of(const Tensor& t, const Tensor& like);
 
 }  // namespace longhand

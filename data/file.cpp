@@ -24,28 +24,15 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view temporary_prefix = ".tmp-";
 
-const char* remedy_for(int error) {
-  switch (error) {
-    case ENOSPC:
-      return "; free some space there, or choose another disk";
-    case EDQUOT:
-      return "; remove files of yours there, or choose another disk";
-    case EIO:
-      return "; the disk or its connection fails, see the log of the kernel (dmesg)";
-    case ENAMETOOLONG:
-      return "; choose a shorter path";
-    case ELOOP:
-      return "; links lead to each other there, expected a file or folder: remove one of them";
-    case EROFS:
-      return "; choose a folder that can be written to";
-    case EMFILE:
-      return "; raise the limit, ulimit -n";
-    case EACCES:
-      return "; check who owns the file and its folder, and their modes, with ls -ld";
-    default:
-      return "";
-  }
-}
+constexpr std::pair<int, const char*> remedies[] = {
+    {ENOSPC, "free some space there, or choose another disk"},
+    {EDQUOT, "remove files of yours there, or choose another disk"},
+    {EIO, "the disk or its connection fails, see the log of the kernel (dmesg)"},
+    {ENAMETOOLONG, "choose a shorter path"},
+    {ELOOP, "links lead to each other there, expected a file or folder: remove one of them"},
+    {EROFS, "choose a folder that can be written to"},
+    {EMFILE, "raise the limit, ulimit -n"},
+    {EACCES, "check who owns the file and its folder, and their modes, with ls -ld"}};
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
   throw DataError(concat_message(path.string(), ": ", what, ": ", system_reason(error)));
@@ -124,23 +111,6 @@ void keep_as(const fs::path& path, const fs::path& other) {
   if (::rename(path.c_str(), other.c_str()) != 0) fail(other, "cannot keep the old file", errno);
 }
 
-// Removes a file unless keep() has been called.
-class Temporary {
- public:
-  explicit Temporary(fs::path path) : path_(std::move(path)) {}
-  ~Temporary() {
-    if (!kept_) ::unlink(path_.c_str());
-  }
-  Temporary(const Temporary&) = delete;
-  Temporary& operator=(const Temporary&) = delete;
-
-  void keep() { kept_ = true; }
-
- private:
-  fs::path path_;
-  bool kept_ = false;
-};
-
 fs::path directory_of(const fs::path& path) {
   const fs::path parent = path.parent_path();
   return parent.empty() ? fs::path(".") : parent;
@@ -149,7 +119,10 @@ fs::path directory_of(const fs::path& path) {
 }  // namespace
 
 std::string system_reason(int error) {
-  return std::string(std::strerror(error)) + remedy_for(error);
+  std::string text = std::strerror(error);
+  for (const auto& [of, remedy] : remedies)
+    if (of == error) text += std::string("; ") + remedy;
+  return text;
 }
 
 // O_NONBLOCK: opening a pipe would wait for a writer
@@ -235,7 +208,8 @@ void write_file_durably(const fs::path& path, std::span<const std::byte> bytes,
 
   // A file of this name can only be left over from an earlier process with the same id.
   ::unlink(temporary.c_str());
-  Temporary guard(temporary);
+  auto remove = [](const fs::path* file) { ::unlink(file->c_str()); };
+  std::unique_ptr<const fs::path, decltype(remove)> guard(&temporary, remove);
   Descriptor fd(open_retrying(temporary, O_WRONLY | O_CREAT | O_EXCL, 0666));
   if (fd.get() < 0) fail(path, "cannot create the file", errno);
 
@@ -244,7 +218,7 @@ void write_file_durably(const fs::path& path, std::span<const std::byte> bytes,
   if (const int error = fd.close()) fail(path, "cannot close the file", error);
   if (!keep_old_as.empty()) keep_as(path, keep_old_as);
   if (::rename(temporary.c_str(), path.c_str()) != 0) fail(path, "cannot replace the file", errno);
-  guard.keep();
+  guard.release();  // it has its name
   sync_directory(directory);
 }
 

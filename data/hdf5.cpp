@@ -140,6 +140,13 @@ Handle own(hid_t id, Handle::Close close, const Parts&... parts) {
   return Handle(must(id, parts...), close);
 }
 
+// Deletes what has handles.
+template <class State>
+void destroy(State* state) {
+  const Session session;
+  delete state;
+}
+
 // In memory, never on disk. libhdf5 treats files of equal name as the same file, hence the number.
 std::string unique_name() {
   static std::atomic<uint64_t> count = 0;
@@ -175,19 +182,9 @@ Handle space_of(const Shape& shape, const std::string& what) {
 }
 
 hid_t memory_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return H5T_NATIVE_FLOAT;
-    case DType::f64:
-      return H5T_NATIVE_DOUBLE;
-    case DType::i32:
-      return H5T_NATIVE_INT32;
-    case DType::i64:
-      return H5T_NATIVE_INT64;
-    case DType::u8:
-      return H5T_NATIVE_UINT8;
-  }
-  return -1;
+  const hid_t types[] = {H5T_NATIVE_FLOAT, H5T_NATIVE_DOUBLE, H5T_NATIVE_INT32, H5T_NATIVE_INT64,
+                         H5T_NATIVE_UINT8};  // in the order of DType
+  return types[static_cast<size_t>(dtype)];
 }
 
 // A stored type in files, and of integers the lowest and the highest value.
@@ -200,25 +197,15 @@ Format integers(hid_t type) {
   return {type, std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
 }
 Format format_of(StoredType type) {
-  switch (type) {
-    case StoredType::u8:
-      return integers<uint8_t>(H5T_STD_U8LE);
-    case StoredType::i8:
-      return integers<int8_t>(H5T_STD_I8LE);
-    case StoredType::u16:
-      return integers<uint16_t>(H5T_STD_U16LE);
-    case StoredType::i16:
-      return integers<int16_t>(H5T_STD_I16LE);
-    case StoredType::i32:
-      return integers<int32_t>(H5T_STD_I32LE);
-    case StoredType::i64:
-      return {H5T_STD_I64LE};
-    case StoredType::f32:
-      return {H5T_IEEE_F32LE};
-    case StoredType::f64:
-      return {H5T_IEEE_F64LE};
-  }
-  return {-1};
+  const Format formats[] = {{H5T_IEEE_F32LE},  // in the order of StoredType
+                            {H5T_IEEE_F64LE},
+                            integers<int32_t>(H5T_STD_I32LE),
+                            {H5T_STD_I64LE},
+                            integers<uint8_t>(H5T_STD_U8LE),
+                            integers<int8_t>(H5T_STD_I8LE),
+                            integers<uint16_t>(H5T_STD_U16LE),
+                            integers<int16_t>(H5T_STD_I16LE)};
+  return formats[static_cast<size_t>(type)];
 }
 
 /// The types of tensors are the first ones that are stored, in their order.
@@ -279,7 +266,7 @@ struct Hdf5Writer::State {
   }
 };
 
-Hdf5Writer::Hdf5Writer() : state_(new State) {
+Hdf5Writer::Hdf5Writer() : state_(new State, destroy<State>) {
   const Session session;
   state_->file =
       own(H5Fcreate(unique_name().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, in_memory_access()),
@@ -291,11 +278,6 @@ Hdf5Writer::Hdf5Writer() : state_(new State) {
   // no timestamps: the same contents must give the same bytes
   state_->plain = own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
   must(H5Pset_obj_track_times(state_->plain, false), "properties");
-}
-
-void Hdf5Writer::Close::operator()(State* state) const {
-  const Session session;
-  delete state;
 }
 
 void Hdf5Writer::create_group(const std::string& path) {
@@ -812,12 +794,7 @@ class MappedImage {
 
 }  // namespace
 
-Hdf5Reader::Hdf5Reader() : state_(new State) {}
-
-void Hdf5Reader::Close::operator()(State* state) const {
-  const Session session;
-  delete state;
-}
+Hdf5Reader::Hdf5Reader() : state_(new State, destroy<State>) {}
 
 Hdf5Reader Hdf5Reader::from_image(std::span<const std::byte> image, const std::string& name) {
   check<DataError>(!image.empty(), name, ": expected an HDF5 file, got an empty one");

@@ -66,10 +66,7 @@ class Hdf5Writer {
 
  private:
   struct State;
-  struct Close {
-    void operator()(State* state) const;
-  };
-  std::unique_ptr<State, Close> state_;
+  std::unique_ptr<State, void (*)(State*)> state_;
 };
 
 /// Reads a file. Thread-safe; accesses are serialised. All functions throw DataError, naming file,
@@ -127,11 +124,8 @@ class Hdf5Reader {
 
  private:
   struct State;
-  struct Close {
-    void operator()(State* state) const;
-  };
   Hdf5Reader();
-  std::unique_ptr<State, Close> state_;
+  std::unique_ptr<State, void (*)(State*)> state_;
 };
 
 }  // namespace longhand::data

@@ -6,13 +6,6 @@
 #include "longhand/core/options.h"
 
 namespace longhand::data {
-namespace {
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-}  // namespace
 
 std::string found_instead(const std::string& name, const std::vector<std::string>& found,
                           bool fixed) {
@@ -29,9 +22,9 @@ void check_spelling(const std::vector<std::string>& found, const std::vector<std
                     const std::string& where, const std::string& what) {
   std::vector<std::string> missing;
   for (const std::string& name : known)
-    if (!contains(found, name)) missing.push_back(name);
+    if (!std::ranges::count(found, name)) missing.push_back(name);
   for (const std::string& name : found) {
-    if (contains(known, name)) continue;
+    if (std::ranges::count(known, name)) continue;
     const std::string near = nearest(name, missing);
     check<DataError>(near.empty(), where, what, " \"", name, "\" would be ignored; did you mean \"",
                      near, "\"? Rename it");

@@ -67,22 +67,6 @@ CommonOptions read_common(OptionReader& reader, const Options& section, uint64_t
   return common;
 }
 
-// The hash is over int32 in little-endian order.
-std::byte* append(std::byte* out, std::span<const int32_t> values) {
-  if constexpr (std::endian::native == std::endian::little) {
-    std::memcpy(out, values.data(), values.size_bytes());
-  } else {
-    for (size_t i = 0; i < values.size_bytes(); ++i)
-      out[i] = static_cast<std::byte>(static_cast<uint32_t>(values[i / 4]) >> (8 * (i % 4)));
-  }
-  return out + values.size_bytes();
-}
-
-std::byte* append_counted(std::byte* out, std::span<const int32_t> values) {
-  const auto count = static_cast<int32_t>(values.size());
-  return append(append(out, {&count, 1}), values);
-}
-
 // Numbers and labels as i32: the bits of numbers. Undefined for classes.
 Tensor bits_of(const Tensor& targets) {
   if (targets.dtype() == DType::i32) return {};
@@ -92,24 +76,29 @@ Tensor bits_of(const Tensor& targets) {
   return out;
 }
 
+static_assert(std::endian::native == std::endian::little);  // the order in which they are hashed
+
 // Per example: the number of tokens, the tokens, the number of targets, the targets. Padding is
 // omitted, because it depends on the batch.
-std::vector<std::byte> examples_as_bytes(const Batch& batch) {
+std::vector<int32_t> numbers_of(const Batch& batch) {
   const Batch dense{batch.tokens.contiguous(), batch.targets.contiguous(),
                     batch.lengths ? batch.lengths.contiguous() : Tensor()};
-  std::vector<std::byte> bytes(static_cast<size_t>(
-      4 * (dense.tokens.numel() + dense.targets.numel() + 2 * dense.tokens.size(0))));
-  std::byte* end = bytes.data();
+  std::vector<int32_t> out;
+  out.reserve(
+      static_cast<size_t>(dense.tokens.numel() + dense.targets.numel() + 2 * dense.tokens.size(0)));
+  const auto append = [&](std::span<const int32_t> values) {
+    out.push_back(static_cast<int32_t>(values.size()));
+    out.insert(out.end(), values.begin(), values.end());
+  };
   const Tensor others = bits_of(dense.targets);
   const size_t width = others ? static_cast<size_t>(others.size(1)) : 0;
   const int32_t* other = others ? others.data<int32_t>() : nullptr;
   for (const ExampleView& example : examples_of(dense)) {
-    end = append_counted(end, example.tokens);
-    end = append_counted(end, others ? std::span(other, width) : example.targets);
+    append(example.tokens);
+    append(others ? std::span(other, width) : example.targets);
     other += width;
   }
-  bytes.resize(static_cast<size_t>(end - bytes.data()));
-  return bytes;
+  return out;
 }
 
 }  // namespace
@@ -291,7 +280,10 @@ Task make_task(const Options& section, uint64_t seed, const Splits& splits, int6
   return masked(std::move(task), common.masked, static_cast<uint64_t>(common.seed));
 }
 
-void ContentHasher::add(const Batch& batch) { digester_.update(examples_as_bytes(batch)); }
+void ContentHasher::add(const Batch& batch) {
+  const std::vector<int32_t> numbers = numbers_of(batch);
+  digester_.update(std::as_bytes(std::span(numbers)));
+}
 
 std::string ContentHasher::hex() const { return data::hex(digester_.digest()); }
 
@@ -304,12 +296,11 @@ std::string content_hash(const Dataset& dataset, int64_t limit) {
   Digester digester;
   for (int64_t first = 0; first < size; first += round) {
     const int64_t count = std::min(round, size - first);
-    std::vector<std::vector<std::byte>> parts((count + block - 1) / block);
+    std::vector<std::vector<int32_t>> parts((count + block - 1) / block);
     parallel_for(count, block, [&](int64_t begin, int64_t end) {
-      parts[begin / block] =
-          examples_as_bytes(dataset.collate(indices_from(first + begin, first + end)));
+      parts[begin / block] = numbers_of(dataset.collate(indices_from(first + begin, first + end)));
     });
-    for (const auto& part : parts) digester.update(part);
+    for (const auto& part : parts) digester.update(std::as_bytes(std::span(part)));
   }
   return hex(digester.digest());
 }

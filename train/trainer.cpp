@@ -11,6 +11,7 @@
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/storage.h"
 #include "longhand/data/file.h"
+#include "longhand/train/checkpoint/tensor_file.h"
 #include "longhand/train/config/config.h"
 #include "longhand/train/step/cross_entropy.h"
 
@@ -54,10 +55,7 @@ std::string hash_of(const Parameters& parameters) {
   for (const auto& [name, parameter] : parameters) {
     const Tensor values = parameter.value().contiguous();
     digester.update(std::as_bytes(std::span(name)));
-    dispatch_any(values.dtype(), [&]<class T>() {
-      digester.update(
-          std::as_bytes(std::span(values.data<T>(), static_cast<size_t>(values.numel()))));
-    });
+    digester.update(values_of(values));
   }
   return data::hex(digester.digest());
 }
@@ -182,32 +180,33 @@ std::string Trainer::save_snapshot() {
 
 bool Trainer::of_numbers() const { return task_.info.targets == data::TargetKind::numbers; }
 
-void Trainer::train_record(const Step::Result& last) {
-  const auto& interval = state_.interval;
-  Record record;
+void Trainer::report(Record record, const Metrics& metrics, int64_t tokens, double seconds) {
   record.step = state_.step;
-  record.split = "train";
-  // NaN if every step was skipped.
-  record.loss = interval.loss / static_cast<double>(interval.steps);
-  record.accuracy = Metrics{.correct = interval.correct,
-                            .targets = interval.targets,
-                            .numbers = of_numbers() ? interval.targets : 0}
-                        .accuracy();
-  for (const auto& [name, value] : interval.terms)
-    record.terms[name] = value / static_cast<double>(interval.steps);
+  record.accuracy = metrics.accuracy();
   if (task_.info.bytes && task_.info.per_token)
     record.bits_per_byte = record.cross_entropy() / std::numbers::ln2;
+  record.tokens_per_second = rate(tokens, seconds);
+  record.peak_memory = peak_resident_memory();
+  if (observer_.on_record) observer_.on_record(record);
+}
+
+void Trainer::train_record(const Step::Result& last) {
+  const auto& interval = state_.interval;
+  // NaN if every step was skipped.
+  Record record{.split = "train", .loss = interval.loss / static_cast<double>(interval.steps)};
+  for (const auto& [name, value] : interval.terms)
+    record.terms[name] = value / static_cast<double>(interval.steps);
   record.learning_rate = last.learning_rate;
   record.gradient_norm = last.gradient_norm;
-  record.tokens_per_second = rate(interval_tokens_, interval_seconds_);
-  record.peak_memory = peak_resident_memory();
   record.model = model_.metrics();
   step_.reducer().of_last_batch(record.model);
   record.skipped = std::exchange(state_.guard.skipped_interval, 0);
+  const Metrics metrics{.correct = interval.correct,
+                        .targets = interval.targets,
+                        .numbers = of_numbers() ? interval.targets : 0};
   state_.interval = {};
-  interval_tokens_ = 0;
-  interval_seconds_ = 0;
-  if (observer_.on_record) observer_.on_record(record);
+  report(std::move(record), metrics, std::exchange(interval_tokens_, 0),
+         std::exchange(interval_seconds_, 0));
 }
 
 bool Trainer::evaluation_due() const {
@@ -245,16 +244,8 @@ bool Trainer::evaluate_now(bool& best) {
     state_.evaluations_since_best = 0;
   }
 
-  Record record;
-  record.step = state_.step;
-  record.split = "validation";
-  record.loss = metrics.loss();
-  record.accuracy = metrics.accuracy();
-  if (task_.info.bytes && task_.info.per_token) record.bits_per_byte = metrics.bits_per_byte();
-  record.tokens_per_second = rate(metrics.tokens, clock_seconds() - begin);
-  record.peak_memory = peak_resident_memory();
-  record.best = best;
-  if (observer_.on_record) observer_.on_record(record);
+  report({.split = "validation", .loss = metrics.loss(), .best = best}, metrics, metrics.tokens,
+         clock_seconds() - begin);
   return true;
 }
 

@@ -30,9 +30,9 @@ struct Record {
   double loss = 0;      // nats per target; train: what is minimised, without label smoothing
   double accuracy = 0;  // NaN of numbers
   std::map<std::string, double> terms{};  // train: Loss::terms
-  std::optional<double> bits_per_byte;    // for tasks on bytes
-  std::optional<double> learning_rate;    // train: of the last step
-  std::optional<double> gradient_norm;    // train: of the last step, before clipping
+  std::optional<double> bits_per_byte{};  // for tasks on bytes
+  std::optional<double> learning_rate{};  // train: of the last step
+  std::optional<double> gradient_norm{};  // train: of the last step, before clipping
   double tokens_per_second = 0;           // of this process, in training or evaluation
   int64_t peak_memory = 0;                // bytes, resident, of this process so far
   std::map<std::string, double> model{};  // train: Module::metrics()
@@ -143,6 +143,8 @@ class Trainer {
   void skip_step(const std::string& defect);
   std::string save_snapshot();
   void train_record(const Step::Result& last);
+  /// Completes a record by what all have, from their metrics, and passes it on.
+  void report(Record record, const Metrics& metrics, int64_t tokens, double seconds);
   /// False if it was stopped. `best`: whether the result is better than all previous ones.
   bool evaluate_now(bool& best);
   bool evaluation_due() const;

@@ -82,11 +82,9 @@ void add_in_groups(std::vector<Outcome>& heads, int64_t key_heads) {
   const auto H = static_cast<int64_t>(heads.size()), size = H / key_heads;
   for (int64_t first = 0; first < H && size > 1; first += size)
     for (Tensor Outcome::*const part : {&Outcome::dk, &Outcome::dv}) {
-      Tensor sum = Tensor::zeros((heads[first].*part).shape(), DType::f64);
-      for (int64_t h = first; h < first + size; ++h) {
-        const auto values = (heads[h].*part).to_vector<double>();
-        for (size_t i = 0; i < values.size(); ++i) sum.data<double>()[i] += values[i];
-      }
+      Tensor sum = heads[first].*part;
+      for (int64_t h = first + 1; h < first + size; ++h)
+        sum = (Variable(sum) + Variable(heads[h].*part)).value();
       for (int64_t h = first; h < first + size; ++h) heads[h].*part = sum;
     }
 }
@@ -174,10 +172,7 @@ Tensor row_weights(const Tensor& x, const Tensor& y) {
 
 std::unique_ptr<Variant> make_candidate(const Candidate& candidate, const HeadInputs& in,
                                         bool causal, uint64_t seed) {
-  Config config;
-  config.head_dim = in.dim();
-  config.max_length = in.length();
-  config.causal = causal;
+  Config config{.head_dim = in.dim(), .max_length = in.length(), .causal = causal};
   for (const auto& [key, value] : candidate.options) config.options.set(key, value);
   config.options.check_known(names_of(spec(candidate.variant).options));
   return make(candidate.variant, nn::root(DType::f64, seed), config);
@@ -321,14 +316,13 @@ InverseError inverse_errors(const std::vector<HeadInputs>& inputs, int64_t landm
     for (int64_t i = 0; i <= steps; ++i) {
       if (i > 0) Z = iterative_pinv(a, Z, 1);
       const Tensor z = Z.value().contiguous();
-      residuals[static_cast<size_t>(i)].push_back(relative_error(product(A, product(z, A)), A));
-      outputs[static_cast<size_t>(i)].push_back(output_error(z));
+      residuals[i].push_back(relative_error(product(A, product(z, A)), A));
+      outputs[i].push_back(output_error(z));
     }
   }
   InverseError out{estimate(condition), estimate(expected), {}, estimate(pseudo)};
   for (int64_t i = 0; i <= steps; ++i)
-    out.steps.push_back({i, estimate(residuals[static_cast<size_t>(i)]),
-                         estimate(outputs[static_cast<size_t>(i)])});
+    out.steps.push_back({i, estimate(residuals[i]), estimate(outputs[i])});
   return out;
 }
 

@@ -50,14 +50,9 @@ struct FeatureMethod {
 };
 std::vector<FeatureMethod> feature_methods(Kernel kernel) {
   std::vector<FeatureMethod> out;
-  for (const bool orthogonal : {false, true}) {
-    if (kernel == Kernel::softmax) {
-      out.push_back({"positive", Estimator::positive, orthogonal});
-      out.push_back({"hyperbolic", Estimator::hyperbolic, orthogonal});
-    }
-    out.push_back({"trigonometric", Estimator::trigonometric, orthogonal});
-    out.push_back({"trigonometric_bias", Estimator::trigonometric_bias, orthogonal});
-  }
+  const auto usable = std::span(estimators).subspan(kernel == Kernel::softmax ? 0 : 2);
+  for (const bool orthogonal : {false, true})
+    for (const auto& [estimator, name] : usable) out.push_back({name, estimator, orthogonal});
   return out;
 }
 
@@ -144,12 +139,8 @@ Tensor kmeans(const Tensor& points, int64_t m, RandomStream& random) {
       sum += nearest[i];
     }
     double left = random.uniform() * sum;
-    int64_t next = n - 1;
-    for (int64_t i = 0; i < n; ++i)
-      if ((left -= nearest[i]) < 0) {
-        next = i;
-        break;
-      }
+    int64_t next = 0;
+    while (next < n - 1 && (left -= nearest[next]) >= 0) ++next;
     chosen.push_back(next);
   }
   Tensor centres = rows_of(points, chosen);

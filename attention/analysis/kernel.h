@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhand/attention/features/random_features.h"
@@ -21,6 +22,13 @@ enum class Estimator {
   trigonometric,      // m^(-1/2) exp(|x|²/2) [cos u, sin u]
   trigonometric_bias  // (2/m)^(1/2) exp(|x|²/2) cos(u + b), b uniform on [0, 2π)
 };
+
+/// All of them with their names: those of the softmax kernel alone, then those of both kernels.
+inline constexpr std::pair<Estimator, const char*> estimators[] = {
+    {Estimator::positive, "positive"},
+    {Estimator::hyperbolic, "hyperbolic"},
+    {Estimator::trigonometric, "trigonometric"},
+    {Estimator::trigonometric_bias, "trigonometric_bias"}};
 
 /// φ for the softmax kernel, for x (n, D), W (m, D) and, with trigonometric_bias, phases (m):
 /// (n, m) or (n, 2m).

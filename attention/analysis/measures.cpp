@@ -1,6 +1,7 @@
 #include "longhand/attention/analysis/measures.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "longhand/core/error.h"
 #include "longhand/core/gemm.h"
@@ -8,9 +9,7 @@
 namespace longhand::attention::analysis {
 
 double dot(std::span<const double> a, std::span<const double> b) {
-  double sum = 0;
-  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
-  return sum;
+  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
 }
 
 double square_norm(const Tensor& a) {

@@ -5,8 +5,6 @@
 
 #include "longhand/attention/mask.h"
 #include "longhand/autograd/fixed_weights.h"
-#include "longhand/autograd/ops.h"
-#include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
@@ -55,9 +53,7 @@ void describe_negative(OptionVisitor& v, bool& negative) {
 void DeltaRuleOptions::describe(OptionVisitor& v) {
   v.boolean("silu", silu, "whether queries and keys pass through silu before they are normalised");
   describe_negative(v, negative);
-  v.boolean("norm", norm,
-            "whether the result of a head is divided by its root mean square, with a learned "
-            "weight");
+  describe_norm(v, norm);
 }
 
 void GatedDeltaOptions::describe(OptionVisitor& v) {
@@ -126,7 +122,7 @@ UnitDeltaAttention::Gate UnitDeltaAttention::gate(const Variable& x) const {
   return {gate_ ? gate_->forward(x).eval() : Variable()};
 }
 void UnitDeltaAttention::add_gate() {
-  const int64_t width = config().heads * config().head_dim;
+  const int64_t width = config().width();
   gate_.emplace(scope("gate"), width, width, false);
   const auto w = static_cast<double>(width);
   add_work({2 * w * w, w});
@@ -170,11 +166,11 @@ ChannelDeltaAttention::ChannelDeltaAttention(const nn::Scope& scope_, const Conf
                                              const ChannelDeltaOptions& options,
                                              const DeltaRuleKind& kind)
     : UnitDeltaAttention(scope_, config, options, kind),
-      decay_down_(scope("decay_down"), config.heads * config.head_dim, options.rank, false),
-      decay_up_(scope("decay_up"), options.rank, config.heads * config.head_dim, false),
+      decay_down_(scope("decay_down"), config.width(), options.rank, false),
+      decay_up_(scope("decay_up"), options.rank, config.width(), false),
       step_bias_(scope("step_bias"), {config.heads, config.head_dim}, fill_step_bias),
       log_rate_(scope("log_rate"), {config.heads, 1}, fill_log_rate) {
-  const int64_t width = config.heads * config.head_dim;
+  const int64_t width = config.width();
   if (options.gate) {
     gate_down_.emplace(scope("gate_down"), width, options.rank, false);
     gate_up_.emplace(scope("gate_up"), options.rank, width);

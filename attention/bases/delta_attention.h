@@ -8,7 +8,6 @@
 #include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/ops/delta_scan.h"
-#include "longhand/core/schema.h"
 #include "longhand/nn/linear.h"
 
 namespace longhand::attention {

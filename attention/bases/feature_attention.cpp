@@ -11,7 +11,6 @@
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

@@ -1,9 +1,6 @@
 #include "longhand/attention/bases/gaussian_kernel.h"
 
-#include <cmath>
-
-#include "longhand/attention/features/random_features.h"
-#include "longhand/autograd/ops.h"
+#include "longhand/attention/bases/half_square.h"
 
 namespace longhand::attention {
 

@@ -1,9 +1,16 @@
 // The Gaussian kernel between rows, e^(-scale |x - y|²/2).
 #pragma once
 
+#include <cmath>
+
 #include "longhand/attention/ops/softmax_attention.h"
 
 namespace longhand::attention {
+
+/// The scale for the kernel of x / D^(1/4) with bandwidth sigma.
+inline double gaussian_scale(double sigma, int64_t dim) {
+  return 1 / (sigma * sigma * std::sqrt(static_cast<double>(dim)));
+}
 
 /// Logarithms of the kernel, -scale |x_i - y_j|²/2 (…, N, M), for x (…, N, D) and y (…, M, D).
 /// Rounding never makes them positive.

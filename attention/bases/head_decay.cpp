@@ -26,7 +26,7 @@ void fill_log_rate(Tensor& A, const Generator& random) {
 
 HeadDecay::HeadDecay(const nn::Scope& step_scope, const nn::Scope& bias_scope,
                      const nn::Scope& rate_scope, const Config& config, const nn::Init& step_init)
-    : step(step_scope, config.heads * config.head_dim, config.heads, false, step_init),
+    : step(step_scope, config.width(), config.heads, false, step_init),
       step_bias(bias_scope, {config.heads}, fill_step_bias),
       log_rate(rate_scope, {config.heads}, fill_log_rate) {}
 

@@ -6,7 +6,6 @@
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/scan.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 
@@ -21,6 +20,12 @@ Capabilities recurrence_capabilities(bool linear) {
           .needs = Needs::state,
           .time = "N D^2",
           .memory = "D^2"};
+}
+
+void describe_norm(OptionVisitor& v, bool& norm) {
+  v.boolean("norm", norm,
+            "whether the result of a head is divided by its root mean square, with a learned "
+            "weight");
 }
 
 // Per token: two products with the state, or those of the N / 2 keys before a query with it and with their

@@ -2,12 +2,16 @@
 #pragma once
 
 #include "longhand/attention/variant.h"
+#include "longhand/core/schema.h"
 
 namespace longhand::attention {
 
 /// A causal recurrence with a state of D x D numbers per head, computed from the tokens x; `linear`: in
 /// v, which a norm of the result is not.
 Capabilities recurrence_capabilities(bool linear);
+
+/// The option `norm` of recurrences whose heads have a norm with a learned weight.
+void describe_norm(OptionVisitor& v, bool& norm);
 
 /// What a scan of one head does at least, with features of m numbers, values of E and `bytes` a number.
 Work scan_work(double tokens, double m, double E, double bytes);

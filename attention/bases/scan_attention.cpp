@@ -5,7 +5,6 @@
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/mask.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,

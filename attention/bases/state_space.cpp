@@ -2,9 +2,6 @@
 
 #include <cmath>
 
-#include "longhand/autograd/ops.h"
-#include "longhand/nn/init.h"
-
 namespace longhand::attention {
 
 void StateSpaceOptions::describe(OptionVisitor& v) {
@@ -18,10 +15,9 @@ void StateSpaceOptions::describe(OptionVisitor& v) {
 StateSpaceAttention::StateSpaceAttention(const nn::Scope& scope_, const Config& config,
                                          const StateSpaceOptions& options)
     : ScanAttention(scope_, config, options.output()),
-      decay_(
-          scope("step"), scope("step_bias"), scope("log_rate"), config,
-          // the default of PyTorch, from which the authors' code starts
-          nn::init::uniform(1 / std::sqrt(static_cast<double>(config.heads * config.head_dim)))) {
+      decay_(scope("step"), scope("step_bias"), scope("log_rate"), config,
+             // the default of PyTorch, from which the authors' code starts
+             nn::init::uniform(1 / std::sqrt(static_cast<double>(config.width())))) {
   if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
   token_forward_ = HeadDecay::work(config);
   token_backward_ = {2 * token_forward_.flops, token_forward_.exponentials};

@@ -4,7 +4,6 @@
 #include "longhand/attention/bases/head_decay.h"
 #include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/scan_attention.h"
-#include "longhand/core/schema.h"
 
 namespace longhand::attention {
 

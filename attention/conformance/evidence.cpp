@@ -34,7 +34,6 @@ OptionSet extended(OptionSet options, const OptionSet& more) {
 
 void has_weights(Findings& f, const std::string& what, const std::string& name,
                  const OptionSet& options, const Formula& formula, double tolerance) {
-  using namespace sizes;
   const Sample x;
   for (const bool causal : {false, true}) {
     const auto variant = make_variant(name, options, made(causal));

@@ -15,7 +15,9 @@
 
 namespace longhand::attention::conformance {
 
-inline Made made(bool causal = false) { return {.max_length = sizes::N, .causal = causal}; }
+using namespace sizes;
+
+inline Made made(bool causal = false) { return {.max_length = N, .causal = causal}; }
 
 /// Checks that results and gradients of q, k and v are the same.
 void equal(Findings& f, const std::string& what, Variant& a, Variant& b, double tolerance,

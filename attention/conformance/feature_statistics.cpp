@@ -15,6 +15,7 @@ namespace {
 
 using Values = Row;
 using analysis::Estimator;
+using analysis::estimators;
 using analysis::softmax_features;
 
 struct Moments {
@@ -33,12 +34,6 @@ Moments squared_errors(Values x, double exact) {
   for (double& value : x) value = (value - exact) * (value - exact);
   return moments(x);
 }
-
-constexpr std::pair<Estimator, const char*> estimators[] = {
-    {Estimator::positive, "positive"},
-    {Estimator::hyperbolic, "hyperbolic"},
-    {Estimator::trigonometric, "trigonometric"},
-    {Estimator::trigonometric_bias, "trigonometric_bias"}};
 
 // Returns R / block estimates of e^(x·y), each from `block` rows of W (R, D). The features of row l
 // are at l and, if there are two per row, also at R + l.

@@ -1,4 +1,5 @@
 // The invariants: properties of every variant, whatever it computes.
+#include <algorithm>
 #include <limits>
 #include <numbers>
 
@@ -95,8 +96,7 @@ void padding(const Subject& s, Findings& f) {
     each_near(f, "compared with the sample alone, without padding", zeros.each(cut), alone, 1e-11);
     for (const auto& [name, gradient] : alone.parameters) {
       Tensor& sum = sums[name];
-      if (!sum.defined()) sum = Tensor::zeros(gradient.shape(), DType::f64);
-      for (int64_t i = 0; i < sum.numel(); ++i) sum.data<double>()[i] += gradient.data<double>()[i];
+      sum = sum.defined() ? (Variable(sum) + Variable(gradient)).value() : gradient;
     }
   }
   f.context("");
@@ -407,14 +407,11 @@ void long_sums(const Subject& s, Findings& f) {
   int64_t longest = 0;
   for (const int64_t N : {1024, 4096, 16384, 65536}) {
     const int64_t queries = can.cross_lengths && !s.causal ? 16 : N;
-    const Made made{.heads = 1, .dim = D, .max_length = N};
-    const auto wide = s.make(made);
+    const auto wide = s.make({.heads = 1, .dim = D, .max_length = N});
     const Work takes = wide->work(queries, N);
     const double operations = takes.forward.flops + 30 * takes.forward.exponentials;
     if (operations > 3e9 || takes.bytes > 1e8 || wide->parameter_count() > 10'000'000) break;
-    Made in_f32 = made;
-    in_f32.dtype = DType::f32;
-    const auto narrow = s.make(in_f32);
+    const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
     wide->load_state_dict(narrow->state_dict());
     Tensor q = normal({1, queries, 1, D}, 1, DType::f32);
     Tensor k = Tensor::full({1, N, 1, D}, 0.2f, DType::f32);
@@ -478,11 +475,8 @@ void large_norms(const Subject& s, Findings& f) {
   // Scores with a standard deviation of up to 160,000 sqrt(D): exponents outside the range of any dtype,
   // unless a maximum is subtracted. At D = 64, features of the softmax kernel underflow first.
   const int64_t N = 100, D = 64;
-  const Made made{.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32};
-  const auto narrow = s.make(made);
-  Made in64 = made;
-  in64.dtype = DType::f64;
-  const auto wide = s.make(in64);
+  const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
+  const auto wide = s.make({.heads = 1, .dim = D, .max_length = N});
   wide->load_state_dict(narrow->state_dict());
   const auto finite = [&](const Outcome& o, const char* dtype) {
     f.expect(all_finite(o.out), "the result in ", dtype, " is not finite");
@@ -580,17 +574,10 @@ void groups(const Subject& s, Findings& f) {
   each_near(f, "2 key heads for 4 query heads, and the same keys repeated", few, many, 1e-11);
 }
 
-nn::StateDict copy_of(const nn::StateDict& state) {
-  nn::StateDict out;
-  for (const auto& [name, tensor] : state) out[name] = tensor.clone();
-  return out;
-}
-
 bool equal(const nn::StateDict& a, const nn::StateDict& b) {
-  if (a.size() != b.size()) return false;
-  for (const auto& [name, tensor] : a)
-    if (!b.count(name) || !identical(tensor, b.at(name))) return false;
-  return true;
+  return std::ranges::equal(a, b, [](const auto& x, const auto& y) {
+    return x.first == y.first && identical(x.second, y.second);
+  });
 }
 
 void state(const Subject& s, Findings& f) {
@@ -598,7 +585,8 @@ void state(const Subject& s, Findings& f) {
   const Sample x = sample({2, 13, 2, 4});
   // Passes, in training or not, draw nothing (gradient accumulation has several); they may count
   // metrics.
-  const nn::StateDict before = copy_of(variant->state_dict());
+  nn::StateDict before = variant->state_dict();
+  for (auto& [name, tensor] : before) tensor = tensor.clone();
   const Tensor first = forward(*variant, x);
   f.expect(equal(before, variant->state_dict()), "a pass in evaluation changes the state");
   for (int i = 0; i < 3; ++i) run(*variant, x, {}, training_pass);

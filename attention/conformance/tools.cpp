@@ -18,12 +18,11 @@ std::vector<std::string> Findings::failures() const {
 namespace {
 
 Config config_of(const OptionSet& options, const Made& made) {
-  Config config;
-  config.heads = made.heads;
-  config.head_dim = made.dim;
-  config.kv_heads = made.kv_heads;
-  config.max_length = made.max_length;
-  config.causal = made.causal;
+  Config config{.heads = made.heads,
+                .head_dim = made.dim,
+                .kv_heads = made.kv_heads,
+                .max_length = made.max_length,
+                .causal = made.causal};
   for (const auto& [key, value] : options) config.options.set(key, value);
   return config;
 }

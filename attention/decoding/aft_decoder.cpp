@@ -7,6 +7,7 @@
 
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/ops/scan_step.h"
+#include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
@@ -36,13 +37,15 @@ class AftDecoder final : public Decoder {
     const Tensor biases = near > 0 ? row_(tokens_ - 1, first) : Tensor();
     Tensor y = Tensor::empty(token.q.shape(), token.q.dtype());
     dispatch_float(y.dtype(), [&]<class T>() {
-      parallel_for(before_.size(0), heads_of_task(near * dim_), [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r)
-          simd([&, D = dim_, to = all_.data() + r * 3 * dim_, out = y.data<T>() + r * dim_] {
-            std::copy_n(before_.data<double>() + r * 3 * D, 3 * D, to);
-            if (near > 0) add<T>(r, first, near, biases.data<T>(), to);
-            for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(to[D + d] / to[2 * D + d]);
-          });
+      const T* const of_query = tile::data_or_null<T>(biases);
+      parallel_for_each(before_.size(0), heads_of_task(near * dim_), [&](int64_t r) {
+        simd([&, D = dim_, k = row_of<T>(cache_.keys(), r), v = row_of<T>(cache_.values(), r),
+              before = before_.data<double>() + r * 3 * dim_, to = all_.data() + r * 3 * dim_,
+              out = y.data<T>() + r * dim_] {
+          std::copy_n(before, 3 * D, to);
+          if (near > 0) add(k, v, first, near, of_query, to);
+          for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(to[D + d] / to[2 * D + d]);
+        });
       });
     });
     forget();
@@ -74,33 +77,37 @@ class AftDecoder final : public Decoder {
   }
   void move_to_sums(int64_t token) {
     dispatch_float(cache_.values().dtype(), [&]<class T>() {
-      parallel_for(before_.size(0), heads_of_task(dim_), [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r)
-          simd([&] { add<T>(r, token, 1, nullptr, before_.data<double>() + r * 3 * dim_); });
+      parallel_for_each(before_.size(0), heads_of_task(dim_), [&](int64_t r) {
+        simd([&, k = row_of<T>(cache_.keys(), r), v = row_of<T>(cache_.values(), r),
+              to = before_.data<double>() + r * 3 * dim_] { add<T>(k, v, token, 1, nullptr, to); });
       });
     });
   }
 
-  // Adds `count` tokens of row r, of a head of a sequence, to the largest t = k + bias so far, Σ e^t v and
+  // The keys or values of row r, of a head of a sequence.
+  template <class T>
+  const T* row_of(const Tensor& x, int64_t r) const {
+    return x.data<T>() + r * cache_.capacity() * dim_;
+  }
+
+  // Adds `count` tokens to the largest t = k + bias so far, Σ e^t v and
   // Σ e^t of each channel, (3, D). Inside simd().
   template <class T>
-  void add(int64_t r, int64_t first, int64_t count, const T* biases, double* to) const {
+  void add(const T* all_k, const T* all_v, int64_t first, int64_t count, const T* biases,
+           double* to) const {
     constexpr int64_t most = 64;    // channels at a time
     constexpr int64_t summed = 64;  // tokens whose sums are in T
-    const int64_t at = r * cache_.capacity() * dim_;
     for (int64_t c = 0; c < dim_; c += most) {
       const int64_t D = std::min(most, dim_ - c);
       double* const tops = to + c;
       double *const value = tops + dim_, *const total = value + dim_;
-      const auto rows = [&](const Tensor& x, int64_t j) {
-        return x.data<T>() + at + place(first + j) * dim_ + c;
-      };
+      const auto row = [&](const T* x, int64_t j) { return x + place(first + j) * dim_ + c; };
       T top[most];
       for (int64_t d = 0; d < D; ++d)  // -1e300 is no number of f32
         top[d] = static_cast<T>(
             std::max(tops[d], static_cast<double>(std::numeric_limits<T>::lowest())));
       for (int64_t j = 0; j < count; ++j) {
-        const T* const k = rows(cache_.keys(), j);
+        const T* const k = row(all_k, j);
         const T bias = biases ? biases[j] : T{0};
         for (int64_t d = 0; d < D; ++d) top[d] = k[d] + bias > top[d] ? k[d] + bias : top[d];
       }
@@ -112,7 +119,7 @@ class AftDecoder final : public Decoder {
       for (int64_t begin = 0; begin < count; begin += summed) {
         T x[most] = {}, y[most] = {};
         for (int64_t j = begin; j < std::min(count, begin + summed); ++j) {
-          const T *const k = rows(cache_.keys(), j), *const v = rows(cache_.values(), j);
+          const T *const k = row(all_k, j), *const v = row(all_v, j);
           const T bias = biases ? biases[j] : T{0};
           for (int64_t d = 0; d < D; ++d) {
             const T e = math::exp(k[d] + bias - top[d]);

@@ -29,23 +29,18 @@ class BlockDecoder final : public Decoder {
     advance();
   }
 
-  int64_t bytes() const override { return cache_.bytes() + query_bytes(); }
+  int64_t bytes() const override { return cache_.bytes() + queries_.bytes(); }
   int64_t bytes_after(int64_t tokens) const override {
     const int64_t own = tokens % summaries_.block, before = tokens / summaries_.block,
                   rows = summaries_.rows;
     // At most so many at once: now, or when the last block was full.
     const int64_t most =
         std::max(before * rows + own, before > 0 ? (before - 1) * rows + summaries_.block : 0);
-    return cache_.capacity_after(most) * cache_.token_bytes() + query_bytes();
+    return cache_.capacity_after(most) * cache_.token_bytes() + queries_.bytes();
   }
   Traffic traffic() const override { return {.read = cache_.size() * cache_.token_bytes()}; }
 
  private:
-  int64_t query_bytes() const {
-    return queries_.defined() ? queries_.numel() * static_cast<int64_t>(size_of(queries_.dtype()))
-                              : 0;
-  }
-
   void keep(const Token& token) {
     check<ShapeError>(!config_.capabilities.fixed_length || tokens_ < config_.max_length,
                       config_.name, ": expected at most max_length = ", config_.max_length,
@@ -66,8 +61,8 @@ class BlockDecoder final : public Decoder {
     const auto own = [&](const Tensor& x) {
       return Variable(x.slice(2, begin, cache_.size()).transpose(1, 2).contiguous());
     };
-    const auto [keys, values] = summaries_.of({queries_.defined() ? Variable(queries_) : Variable(),
-                                               own(cache_.keys()), own(cache_.values())});
+    const auto [keys, values] =
+        summaries_.of({Variable(queries_), own(cache_.keys()), own(cache_.values())});
     cache_.truncate(begin);
     for (int64_t row = 0; row < summaries_.rows; ++row)
       cache_.put(begin + row, keys.value().select(1, row), values.value().select(1, row));

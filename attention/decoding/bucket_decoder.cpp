@@ -57,17 +57,15 @@ class BucketDecoder final : public Decoder {
     const Tensor key = rms_norm(Variable(q), {}, eps_).value();
     for (int64_t row = 0; row < B * G_; ++row)
       keep(values_[static_cast<size_t>(row)], v.data<T>() + row * D_);
-    parallel_for(B * H_, 1, [&](int64_t begin, int64_t end) {
+    parallel_for_each(B * H_, 1, [&](int64_t row) {
       thread_local Scratch scratch;
-      for (int64_t row = begin; row < end; ++row) {
-        std::vector<T>& keys = keys_[static_cast<size_t>(row)];
-        keep(keys, key.data<T>() + row * D_);
-        const int64_t group = row / H_ * G_ + row % H_ * G_ / H_;
-        find_latest(q.data<T>() + row * D_, row, scratch);
-        if (out)
-          attend(q.data<T>() + row * D_, keys, values_[static_cast<size_t>(group)], scratch,
-                 out + row * D_);
-      }
+      std::vector<T>& keys = keys_[static_cast<size_t>(row)];
+      keep(keys, key.data<T>() + row * D_);
+      const int64_t group = row / H_ * G_ + row % H_ * G_ / H_;
+      find_latest(q.data<T>() + row * D_, row, scratch);
+      if (out)
+        attend(q.data<T>() + row * D_, keys, values_[static_cast<size_t>(group)], scratch,
+               out + row * D_);
     });
     ++tokens_;
   }

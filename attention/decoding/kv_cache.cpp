@@ -265,28 +265,27 @@ Tensor CacheAttention::operator()(const Tensor& q, const KeyValueCache& cache,
   Tensor out = Tensor::empty(q.shape(), q.dtype());
   sums_.resize(static_cast<size_t>(q.numel()));
   dispatch_float(q.dtype(), [&]<class T>() {
-    parallel_for(q.size(0) * H, heads_of_task(cache.size() * D), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {  // b H + head
-        const int64_t head = r % H, at = (r / H * G + head / (H / G)) * room * D;
-        const CachedHead<T> of{
-            queries.data<T>() + r * D,
-            k.data<T>() + at,
-            v.data<T>() + at,
-            D,
-            cache.size() - 1,
-            scores_.slopes.empty() ? 0.0 : scores_.slopes[head],
-            decays.defined() ? decays.data<double>() + r * room : nullptr,
-            scores_.biases.empty() ? bias : scores_.biases[head],
-            scores_.biases.empty() ? biased : cache.size(),
-            scores_.sinks.empty() ? -std::numeric_limits<double>::infinity() : scores_.sinks[head]};
-        const KeyRuns& run = runs[static_cast<size_t>(r) % runs.size()];
-        T* const to = out.data<T>() + r * D;
-        if (scores_.most > 0)
-          attend_to_highest(of, scores_, run.back().second, to);
-        else
-          attend(of, scores_, run, sums_.data() + r * D, to);
-      }
-    });
+    parallel_for_each(
+        q.size(0) * H, heads_of_task(cache.size() * D), [&](int64_t r) {  // b H + head
+          const int64_t head = r % H, at = (r / H * G + head / (H / G)) * room * D;
+          const CachedHead<T> of{queries.data<T>() + r * D,
+                                 k.data<T>() + at,
+                                 v.data<T>() + at,
+                                 D,
+                                 cache.size() - 1,
+                                 scores_.slopes.empty() ? 0.0 : scores_.slopes[head],
+                                 decays.defined() ? decays.data<double>() + r * room : nullptr,
+                                 scores_.biases.empty() ? bias : scores_.biases[head],
+                                 scores_.biases.empty() ? biased : cache.size(),
+                                 scores_.sinks.empty() ? -std::numeric_limits<double>::infinity()
+                                                       : scores_.sinks[head]};
+          const KeyRuns& run = runs[static_cast<size_t>(r) % runs.size()];
+          T* const to = out.data<T>() + r * D;
+          if (scores_.most > 0)
+            attend_to_highest(of, scores_, run.back().second, to);
+          else
+            attend(of, scores_, run, sums_.data() + r * D, to);
+        });
   });
   return out;
 }

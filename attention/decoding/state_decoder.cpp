@@ -27,8 +27,7 @@ class StateDecoder final : public Decoder {
     check<ShapeError>(
         (!q.defined() || (fits(q) && q.size(1) == heads_)) && (!k.defined() || fits(k)) && fits(v),
         "decoder: expected q (", batch_, ", ", heads_, ", D), k and v (", batch_,
-        ", kv_heads, D), got q ", q.defined() ? q.shape() : Shape{}, ", k ",
-        k.defined() ? k.shape() : Shape{}, ", v ", v.shape());
+        ", kv_heads, D), got q ", q.shape(), ", k ", k.shape(), ", v ", v.shape());
     const Token all{q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_),
                     token.x};
     Tensor out = scan_step(state_, step_(all, position_++), normalizer_);
@@ -39,10 +38,7 @@ class StateDecoder final : public Decoder {
   }
 
   int64_t bytes() const override {
-    int64_t total = 0;
-    for (const Variable* x : {&state_.S, &state_.z, &state_.log_scale})
-      if (x->defined()) total += x->value().numel() * static_cast<int64_t>(size_of(x->dtype()));
-    return total;
+    return state_.S.value().bytes() + state_.z.value().bytes() + state_.log_scale.value().bytes();
   }
 
  private:

@@ -416,9 +416,8 @@ Variable sigmoid(const Variable& q, const Variable& k, const Tensor& visible, do
 Variable skyformer(const Variable& q, const Variable& k, const Variable& landmarks, double sigma,
                    double gamma) {
   const Variable Q = heads(q), K = heads(k), L = heads(landmarks);
-  Tensor I = Tensor::zeros({L.size(2), L.size(2)}, L.dtype());
-  for (int64_t i = 0; i < L.size(2); ++i) I.slice(0, i, i + 1).slice(1, i, i + 1).fill(gamma);
-  const Variable inverse = pinv(gaussian_kernel(L, L, sigma) + Variable(I));
+  const Variable I = none(visible(L.size(2), L.size(2), {}), L.dtype());
+  const Variable inverse = pinv(gaussian_kernel(L, L, sigma) + gamma * I);
   return matmul(matmul(gaussian_kernel(Q, L, sigma), inverse), gaussian_kernel(L, K, sigma));
 }
 
@@ -450,13 +449,12 @@ Variable delta(const Variable& q, const Variable& k, const Variable& beta,
   const int64_t N = k.size(1);
   const Variable L = retention(read.defined() ? read : k, k, log_decay),
                  B = heads(unsqueeze(beta, 3));
-  Tensor I = Tensor::zeros({1, 1, N, N}, k.dtype());
-  for (int64_t i = 0; i < N; ++i) I.slice(2, i, i + 1).slice(3, i, i + 1).fill(1);
+  const Variable I = none(visible(N, N, {}), k.dtype());
   // Row i of T = (I + B L)⁻¹ B: β_i (e_i - Σ_(j<i) L_ij T_j).
-  Variable T = slice(B, 2, 0, 1) * slice(Variable(I), 2, 0, 1);
+  Variable T = slice(B, 2, 0, 1) * slice(I, 2, 0, 1);
   for (int64_t i = 1; i < N; ++i) {
     const Variable earlier = matmul(slice(slice(L, 2, i, i + 1), 3, 0, i), T);
-    T = concat({T, slice(B, 2, i, i + 1) * (slice(Variable(I), 2, i, i + 1) - earlier)}, 2);
+    T = concat({T, slice(B, 2, i, i + 1) * (slice(I, 2, i, i + 1) - earlier)}, 2);
   }
   return matmul(retention(q, k, log_decay), T);
 }

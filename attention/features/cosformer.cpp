@@ -4,7 +4,6 @@
 #include <numbers>
 
 #include "longhand/attention/features/kinds.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

@@ -2,7 +2,6 @@
 // Schlag et al. 2021 (arXiv 2102.11174), eq. 37-38.
 #include "longhand/attention/features/kinds.h"
 #include "longhand/attention/ops/products.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "longhand/attention/features/random_features.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

@@ -6,7 +6,6 @@
 // The norm is common to all features of a query and may be dropped there; without it in keys, φ are features
 // of another kernel. They are kept as logarithms, computed tile by tile unless W is learned.
 #include "longhand/attention/features/random_features.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

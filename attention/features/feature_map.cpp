@@ -1,7 +1,5 @@
 #include "longhand/attention/features/feature_map.h"
 
-#include "longhand/autograd/ops.h"
-
 namespace longhand::attention {
 
 void GuardOptions::describe(OptionVisitor& v) {

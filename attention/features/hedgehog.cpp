@@ -1,7 +1,6 @@
 // softmax([A x, -A x]), A (D, D) learned, per head, one for queries and one for keys, initialised to the
 // identity. Zhang et al. 2024 (arXiv 2402.04347).
 #include "longhand/attention/features/kinds.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

@@ -6,7 +6,6 @@
 #include <cmath>
 
 #include "longhand/attention/features/random_features.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -49,6 +48,12 @@ class OptimalMap final : public RandomFeatureMap {
 };
 
 }  // namespace
+
+double optimal_coefficient(int64_t dim, double square) {
+  // With u = 1 - 8A, the derivative of the variance is 0 where D u² - (D + 2 z²) u - 2 z² = 0.
+  const double d = static_cast<double>(dim), b = d + 2 * square;
+  return (1 - (b + std::sqrt(b * b + 8 * d * square)) / (2 * d)) / 8;
+}
 
 std::unique_ptr<RandomFeatureMap> optimal_map(const MapScope& scope,
                                               const RandomFeatureOptions& options, double spread) {

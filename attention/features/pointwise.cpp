@@ -7,7 +7,6 @@
 #include <type_traits>
 
 #include "longhand/attention/features/kinds.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

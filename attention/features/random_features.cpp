@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "longhand/autograd/ops.h"
 #include "longhand/core/linalg.h"
 
 namespace longhand::attention {
@@ -77,16 +76,6 @@ Variable exponents(const Variable& u, bool both) { return both ? concat({u, -u},
 Variable waves(const Variable& u, const Tensor& phases) {
   if (!phases.defined()) return cos_sin(u);
   return slice(cos_sin(u + Variable(phases)), -1, 0, u.size(-1));
-}
-
-Variable half_square(const Variable& x, double scale) {
-  return affine(sum(square(x), {-1}, true), scale * scale / 2);
-}
-
-double optimal_coefficient(int64_t dim, double square) {
-  // With u = 1 - 8A, the derivative of the variance is 0 where D u² - (D + 2 z²) u - 2 z² = 0.
-  const double d = static_cast<double>(dim), b = d + 2 * square;
-  return (1 - (b + std::sqrt(b * b + 8 * d * square)) / (2 * d)) / 8;
 }
 
 std::string RandomFeatureOptions::state(bool with_phases) const {

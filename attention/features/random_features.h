@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "longhand/attention/bases/half_square.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/features/feature_map.h"
 
@@ -44,8 +45,6 @@ double optimal_coefficient(int64_t dim, double square);
 Variable exponents(const Variable& u, bool both);
 /// [cos u, sin u], or cos(u + b) with phases b, which broadcast.
 Variable waves(const Variable& u, const Tensor& phases = {});
-/// |scale x|² / 2 along the last axis of x, which is kept with size 1.
-Variable half_square(const Variable& x, double scale);
 
 // ---- maps --------------------------------------------------------------------------------------
 

@@ -3,7 +3,6 @@
 // with its diagonal divided by sqrt(2).
 #include "longhand/attention/features/kinds.h"
 #include "longhand/attention/ops/products.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {

@@ -1,7 +1,6 @@
 // max(W x + b, 0), W (m, D) and b learned, per head, the same for queries and keys. Kasai et al. 2021 (arXiv
 // 2103.13076), eq. 4.
 #include "longhand/attention/features/kinds.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {

@@ -5,7 +5,6 @@
 
 #include "longhand/attention/features/kinds.h"
 #include "longhand/attention/ops/products.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

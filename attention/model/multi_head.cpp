@@ -25,22 +25,14 @@ std::string no_use_for_rotary(const std::string& variants) {
                         "\"learned\", \"sinusoidal\" or \"none\"");
 }
 
-std::string no_use_for_qk_norm(const std::string& variants) {
-  return concat_message("queries and keys would be normalised, but the weights of \"", variants,
-                        "\" do not depend on them, so the option would have no effect; use "
-                        "\"none\"");
-}
-
-std::string problem_of_mixtures(const Capabilities& variant, bool rotary,
-                                const Surroundings& around) {
-  if (!variant.shortens) return "";
-  if (rotary)
-    return "rotary positions apply to single tokens, but the keys of this variant are mixtures of "
-           "tokens";
-  if (around.short_conv > 0)
-    return "model.short_conv is a convolution over neighbouring tokens, but the keys of this "
-           "variant are mixtures of tokens; use 0";
-  return "";
+void check_keys_are_tokens(const std::string& variant, const Capabilities& capabilities,
+                           bool rotary, const Surroundings& around) {
+  check<ConfigError>(!capabilities.shortens || !rotary, variant,
+                     ": rotary positions apply to single tokens, but the keys of this variant are "
+                     "mixtures of tokens");
+  check<ConfigError>(!capabilities.shortens || around.short_conv == 0, variant,
+                     ": model.short_conv is a convolution over neighbouring tokens, but the keys "
+                     "of this variant are mixtures of tokens; use 0");
 }
 
 int64_t AttentionState::bytes() const {
@@ -72,8 +64,7 @@ MultiHeadAttention::MultiHeadAttention(const nn::Scope& scope_, const std::strin
       kernel_(make(variant, scope("kernel"), config)),
       output_(scope("output"), heads_ * head_dim_, heads_ * head_dim_, ranks.output) {
   check<ConfigError>(!rotary || query_, no_use_for_rotary(variant));
-  const std::string problem = problem_of_mixtures(kernel_->capabilities(), rotary, around);
-  check<ConfigError>(problem.empty(), variant, ": ", problem);
+  check_keys_are_tokens(variant, kernel_->capabilities(), rotary, around);
   if (const int64_t width = around.short_conv; width > 0) {
     const auto add = [&](std::optional<nn::ShortConv>& to, const char* name, int64_t heads) {
       to.emplace(scope(name), heads * head_dim_, width, config.causal);

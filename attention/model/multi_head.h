@@ -88,13 +88,11 @@ class MultiHeadAttention : public nn::Module {
   nn::LinearOfRank output_;
 };
 
-/// The error messages for options without effect: rotary positions, or a norm of queries and keys,
-/// with variants that do not use queries and keys.
+/// The error message for rotary positions with variants that do not use queries and keys.
 std::string no_use_for_rotary(const std::string& variants);
-std::string no_use_for_qk_norm(const std::string& variants);
-/// What is wrong with rotary positions or short convolutions if the keys of a variant are mixtures of
-/// tokens (Capabilities::shortens); empty: nothing.
-std::string problem_of_mixtures(const Capabilities& variant, bool rotary,
-                                const Surroundings& around);
+/// Throws ConfigError for rotary positions and short convolutions if the keys of a variant are mixtures
+/// of tokens (Capabilities::shortens).
+void check_keys_are_tokens(const std::string& variant, const Capabilities& capabilities,
+                           bool rotary, const Surroundings& around);
 
 }  // namespace longhand::attention

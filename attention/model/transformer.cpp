@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "longhand/attention/mask.h"
+#include "longhand/attention/registry.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/recompute.h"
 
@@ -68,9 +69,9 @@ Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
       token_(scope("token"), config.vocabulary, config.d_model),
       // ALiBi is in the attention.
       position_(scope("position"), config.positions == "alibi" ? "none" : config.positions,
-                config.max_length + (!config.per_token && config.pooling == "cls"), config.d_model),
+                config.max_length + config.has_class_token(), config.d_model),
       dropout_(scope("dropout"), config.dropout) {
-  if (!config.per_token && config.pooling == "cls")
+  if (config.has_class_token())
     class_token_.emplace(scope("class_token"), Shape{config.d_model}, nn::init::normal(0.02));
   if (config.embedding_norm)
     norm_.emplace(scope("norm"), config.norm_type, config.d_model, config.norm_eps);
@@ -84,6 +85,47 @@ Variable Embeddings::forward(const Tensor& tokens, const nn::Pass& pass, int64_t
   x = with_positions(position_, x, pass, first);
   if (norm_) x = norm_->forward(x).eval();
   return dropout_.forward(x, pass);
+}
+
+Block::Block(const nn::Scope& scope_, const TransformerConfig& config, const Config& attention)
+    : Module(scope_),
+      norm_(config.norm == "pre" ? nn::NormPlace::pre : nn::NormPlace::post),
+      norm1_(scope("norm1"), config.norm_type, config.d_model, config.norm_eps),
+      // A model with rotary positions may have layers without queries and keys to rotate.
+      attention_(scope("attention"), attention.name, attention,
+                 config.positions == "rotary" &&
+                     capabilities(attention.name, attention).uses_queries_and_keys,
+                 {.query = config.rank_of(attention.layer, BlockLinear::query),
+                  .key = config.rank_of(attention.layer, BlockLinear::key),
+                  .value = config.rank_of(attention.layer, BlockLinear::value),
+                  .output = config.rank_of(attention.layer, BlockLinear::output)},
+                 config.around),
+      dropout1_(scope("dropout1"), config.dropout) {
+  if (config.d_mlp == 0) return;
+  norm2_.emplace(scope("norm2"), config.norm_type, config.d_model, config.norm_eps);
+  mlp_.emplace(scope("mlp"), config.mlp, config.d_model, config.d_mlp, config.dropout,
+               config.rank_of(attention.layer, BlockLinear::fc1),
+               config.rank_of(attention.layer, BlockLinear::fc2));
+  dropout2_.emplace(scope("dropout2"), config.dropout);
+}
+
+template <class Attend>
+Variable Block::apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const {
+  const nn::Running running(*this);
+  const Variable h = nn::residual_branch(x, norm1_, norm_, dropout1_, pass, attend);
+  if (!mlp_) return h;
+  return nn::residual_branch(h, *norm2_, norm_, *dropout2_, pass,
+                             [&](const nn::Lazy& in) { return mlp_->forward(in, pass); });
+}
+
+Variable Block::forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
+                        AttentionState* state) {
+  return apply(x, pass,
+               [&](const nn::Lazy& in) { return attention_.forward(in, mask, pass, state); });
+}
+
+Variable Block::step(const Variable& x, AttentionState& state, int64_t position) const {
+  return apply(x, {}, [&](const nn::Lazy& in) { return attention_.step(in, state, position); });
 }
 
 Reconstruction::Reconstruction(const nn::Scope& scope_, const TransformerConfig& config)
@@ -191,7 +233,7 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
 
 void Transformer::check_part(const Tensor& tokens, const nn::Pass& pass) const {
   check<ConfigError>(
-      config_.per_token || config_.pooling != "cls",
+      !config_.has_class_token(),
       "model.pooling = \"cls\": the class token belongs to no part of a sequence that "
       "is cut over ranks; use \"mean\" or \"last\"");
   const Join& join = *pass.join;

@@ -1,17 +1,18 @@
 // Transformer: token embeddings, a stack of blocks, a head.
 #pragma once
 
-#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
-#include "longhand/attention/model/block.h"
+#include "longhand/attention/model/multi_head.h"
 #include "longhand/attention/model/transformer_config.h"
+#include "longhand/nn/dropout.h"
 #include "longhand/nn/embedding.h"
+#include "longhand/nn/feed_forward.h"
 #include "longhand/nn/linear.h"
 #include "longhand/nn/norm.h"
 #include "longhand/nn/position.h"
+#include "longhand/nn/residual.h"
 
 namespace longhand::attention {
 
@@ -31,6 +32,31 @@ class Embeddings : public nn::Module {
   nn::Position position_;
   std::optional<nn::Norm> norm_;
   nn::Dropout dropout_;
+};
+
+/// One block: two calls of nn::residual_branch(), one with attention and one with the feed-forward
+/// network, with pre-norm or post-norm.
+class Block : public nn::Module {
+ public:
+  Block(const nn::Scope& scope, const TransformerConfig& config, const Config& attention);
+  Variable forward(const Variable& x, const Mask& mask, const nn::Pass& pass,
+                   AttentionState* state = nullptr);
+  /// See MultiHeadAttention::decoder() and step().
+  AttentionState decoder(int64_t batch) const { return attention_.decoder(batch); }
+  Variable step(const Variable& x, AttentionState& state, int64_t position) const;
+  Variant& kernel() { return attention_.kernel(); }
+
+ private:
+  template <class Attend>
+  Variable apply(const Variable& x, const nn::Pass& pass, const Attend& attend) const;
+
+  nn::NormPlace norm_;
+  nn::Norm norm1_;
+  MultiHeadAttention attention_;
+  nn::Dropout dropout1_;
+  std::optional<nn::Norm> norm2_;
+  std::optional<nn::FeedForward> mlp_;
+  std::optional<nn::Dropout> dropout2_;
 };
 
 /// The layer after the blocks: from vectors to logits.

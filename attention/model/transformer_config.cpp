@@ -40,12 +40,6 @@ std::vector<LinearLayer> linears_of_block(const TransformerConfig& c, int64_t la
 
 bool has_alibi(const std::string& variant) { return spec(variant).alibi; }
 
-std::string no_use_for_alibi(const std::string& variants) {
-  return concat_message("ALiBi adds a bias to the scores of softmax attention, but \"", variants,
-                        "\" has no such scores, so the option would have no effect; use "
-                        "\"learned\", \"sinusoidal\" or \"none\"");
-}
-
 // The first option of [model] without effect, and what is wrong with it; `any_projects` and `any_alibi`:
 // whether a layer has queries and keys, and scores for ALiBi.
 std::optional<std::pair<const char*, std::string>> without_effect(const TransformerConfig& c,
@@ -55,9 +49,17 @@ std::optional<std::pair<const char*, std::string>> without_effect(const Transfor
   if (!any_projects && c.positions == "rotary")
     return std::pair("positions", no_use_for_rotary(variants));
   if (!any_projects && c.around.qk_norm != "none")
-    return std::pair("qk_norm", no_use_for_qk_norm(variants));
+    return std::pair(
+        "qk_norm",
+        concat_message("queries and keys would be normalised, but the weights of \"", variants,
+                       "\" do not depend on them, so the option would have no effect; "
+                       "use \"none\""));
   if (!any_alibi && c.positions == "alibi")
-    return std::pair("positions", no_use_for_alibi(variants));
+    return std::pair(
+        "positions",
+        concat_message("ALiBi adds a bias to the scores of softmax attention, but \"", variants,
+                       "\" has no such scores, so the option would have no effect; use "
+                       "\"learned\", \"sinusoidal\" or \"none\""));
   return std::nullopt;
 }
 
@@ -204,7 +206,7 @@ Config TransformerConfig::attention_config(int64_t layer) const {
   config.heads = heads;
   config.head_dim = d_model / heads;
   config.kv_heads = kv_heads;
-  config.max_length = max_length + (!per_token && pooling == "cls");
+  config.max_length = max_length + has_class_token();
   config.causal = causal;
   config.layer = layer;
   config.layers = layers;
@@ -264,9 +266,8 @@ EffectiveValues TransformerConfig::check_attention() const {
       config.options.require(
           config.options.find("bias")->value == OptionValue(std::string("alibi")), "bias",
           "contradicts model.positions = \"alibi\"");
-    const std::string problem =
-        problem_of_mixtures(capabilities(config.name, config), positions == "rotary", around);
-    check<ConfigError>(problem.empty(), config.name, ": ", problem);
+    check_keys_are_tokens(config.name, capabilities(config.name, config), positions == "rotary",
+                          around);
     return values;
   };
   if (layer_attention.empty()) return check_layer(attention_config(0));
@@ -301,11 +302,8 @@ std::vector<Options> options_of_layers(const Options& section,
       used.push_back(from);
     }
   }
-  const auto contains = [](const std::vector<std::string>& list, const std::string& key) {
-    return std::ranges::find(list, key) != list.end();
-  };
   for (const std::string& key : section.keys()) {
-    if (contains(known, key)) continue;
+    if (std::ranges::count(known, key) > 0) continue;
     for (size_t layer = 0; layer < variants.size(); ++layer) {
       const std::string own = in_layer(static_cast<int64_t>(layer), "");
       if (key.find('.') == std::string::npos)
@@ -316,7 +314,7 @@ std::vector<Options> options_of_layers(const Options& section,
   }
   section.check_known(known);
   for (const std::string& key : section.keys())
-    section.require(section.is_optional(key) || contains(used, key), key,
+    section.require(section.is_optional(key) || std::ranges::count(used, key) > 0, key,
                     "this value has no effect: every layer with this option sets its own");
   return layers;
 }

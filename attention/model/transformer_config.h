@@ -80,6 +80,8 @@ struct TransformerConfig {
   double dropout = 0;  // of embeddings, of both residual branches, inside the feed-forward part
   std::string dtype = "f32";  // of parameters and activations: f32 | f64
 
+  /// Whether a token in front of each sequence stands for all of it.
+  bool has_class_token() const { return !per_token && pooling == "cls"; }
   int64_t element_bytes() const { return dtype == "f64" ? 8 : 4; }
 
   // the [attention] section

@@ -22,10 +22,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <vector>
 
+#include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
@@ -39,6 +39,8 @@ namespace longhand::attention {
 using namespace ops;
 namespace {
 
+using tile::infinity;
+
 // The exponent of a sum that is empty. Finite: differences of two of them are numbers.
 constexpr double nothing = -1e300;
 constexpr int64_t lanes = 64;       // channels of a task, at most
@@ -47,27 +49,39 @@ constexpr int64_t tile_keys = 128;  // of a tile
 // The sums of a tile are exact if they are at least e^-slack relative to the product of both maxima:
 // exponentials that are 0 since they are below the normal numbers are then negligible.
 constexpr double slack = 40;
+// The operands of the gradients: k, v, y, L and dy at a token and channel.
 template <class T>
-constexpr T infinity = std::numeric_limits<T>::infinity();
+struct Back {
+  const T *k, *v, *y, *L, *dy;
+  Back at(int64_t offset) const {
+    return {k + offset, v + offset, y + offset, L + offset, dy + offset};
+  }
+};
 
-// Σ e^t v and Σ e^t of some channels, relative to e^most.
+// Σ e^t v and Σ e^t of some channels, relative to e^most. For the gradients of keys Σ e^-L_i dy_i y_i and Σ e^-L_i
+// dy_i over queries.
 struct Sums {
   double most[lanes], value[lanes], total[lanes];
 
-  void clear(int64_t n) {
+  Sums() = default;
+  explicit Sums(int64_t n) {
     std::fill_n(most, n, nothing);
     std::fill_n(value, n, 0.0);
     std::fill_n(total, n, 0.0);
+  }
+  // Adds e^x [values, totals] to channel c, for e = e^-|x - most_c|.
+  void join(int64_t c, double x, double e, double values, double totals) {
+    const double own = x > most[c] ? e : 1, others = x > most[c] ? 1 : e;
+    value[c] = value[c] * own + values * others;
+    total[c] = total[c] * own + totals * others;
+    most[c] = std::max(x, most[c]);
   }
   template <class T>
   void add(const T* t, const T* v, int64_t n) {
 #pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) {
-      const double x = static_cast<double>(t[c]), e = math::exp(-std::abs(x - most[c])),
-                   a = static_cast<double>(v[c]);
-      value[c] = x > most[c] ? value[c] * e + a : value[c] + e * a;
-      total[c] = x > most[c] ? total[c] * e + 1 : total[c] + e;
-      most[c] = std::max(x, most[c]);
+      const auto x = static_cast<double>(t[c]);
+      join(c, x, math::exp(-std::abs(x - most[c])), static_cast<double>(v[c]), 1);
     }
   }
   // Adds the sums of a tile, relative to e^(bias + key).
@@ -75,37 +89,69 @@ struct Sums {
   void add(T bias, const T* key, const T* values, const T* totals, int64_t n) {
 #pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) {
-      const double x = static_cast<double>(bias) + static_cast<double>(key[c]), d = x - most[c];
-      const auto e = static_cast<double>(math::exp(static_cast<T>(std::max(-std::abs(d), -1e3))));
-      const double own = d > 0 ? e : 1, others = d > 0 ? 1 : e;
-      value[c] = value[c] * own + static_cast<double>(values[c]) * others;
-      total[c] = total[c] * own + static_cast<double>(totals[c]) * others;
-      most[c] = std::max(x, most[c]);
+      const double x = static_cast<double>(bias) + static_cast<double>(key[c]);
+      const T e = math::exp(static_cast<T>(std::max(-std::abs(x - most[c]), -1e3)));
+      join(c, x, static_cast<double>(e), static_cast<double>(values[c]),
+           static_cast<double>(totals[c]));
     }
   }
   void add(const Sums& other, int64_t n) {
 #pragma GCC ivdep
+    for (int64_t c = 0; c < n; ++c)
+      join(c, other.most[c], math::exp(-std::abs(other.most[c] - most[c])), other.value[c],
+           other.total[c]);
+  }
+  // Adds a query.
+  template <class T>
+  void add(const Back<T>& query, int64_t n) {
+#pragma GCC ivdep
     for (int64_t c = 0; c < n; ++c) {
-      const double d = other.most[c] - most[c], e = math::exp(-std::abs(d)), own = d > 0 ? e : 1,
-                   others = d > 0 ? 1 : e;
-      value[c] = value[c] * own + other.value[c] * others;
-      total[c] = total[c] * own + other.total[c] * others;
-      most[c] = std::max(other.most[c], most[c]);
+      const double x = -static_cast<double>(query.L[c]), dy = static_cast<double>(query.dy[c]);
+      join(c, x, math::exp(-std::abs(x - most[c])), dy * static_cast<double>(query.y[c]), dy);
+    }
+  }
+  // Adds some queries, few enough to be added in T first.
+  template <class T>
+  void add(const Back<T>& first, int64_t count, int64_t step, int64_t n) {
+    T low[lanes], a[lanes] = {}, b[lanes] = {};
+    std::fill_n(low, n, infinity<T>);
+    for (int64_t r = 0; r < count; ++r)
+      for (int64_t c = 0; c < n; ++c) low[c] = std::min(low[c], first.L[r * step + c]);
+    for (int64_t r = 0; r < count; ++r) {
+      const Back<T> query = first.at(r * step);
+#pragma GCC ivdep
+      for (int64_t c = 0; c < n; ++c) {
+        const T e = math::exp(low[c] - query.L[c]) * query.dy[c];
+        a[c] += e;
+        b[c] += e * query.y[c];
+      }
+    }
+#pragma GCC ivdep
+    for (int64_t c = 0; c < n; ++c) {
+      const double x = -static_cast<double>(low[c]);
+      join(c, x, math::exp(-std::abs(x - most[c])), static_cast<double>(b[c]),
+           static_cast<double>(a[c]));
+    }
+  }
+  // The gradients of a key that all queries added average with w = 0.
+  template <class T>
+  void give(const T* k, const T* v, int64_t n, double* dk, double* dv) const {
+    for (int64_t c = 0; c < n; ++c) {
+      const double e = math::exp(static_cast<double>(k[c]) + most[c]);
+      dv[c] += e * total[c];
+      dk[c] += e * (static_cast<double>(v[c]) * total[c] - value[c]);
     }
   }
 };
 
-// Biases w_ij for |i - j| < window, others 0: element (i, j) of full biases, (i, window - 1 + j - i) of
-// a band (N, 2 window - 1). Without biases, window is 0.
+// Biases w_ij for |i - j| < window, others 0, or their gradients: element (i, j) of full biases, (i, window - 1 + j
+// - i) of a band (N, 2 window - 1). Without biases, window is 0.
+template <class T>
 struct Biases {
-  Tensor values;
-  int64_t window = 0;
-  bool band = false;
+  T* values;
+  int64_t step, first;
 
-  template <class T>
-  const T* row(int64_t i) const {  // of j
-    return values.data<T>() + i * values.size(1) + (band ? window - 1 - i : 0);
-  }
+  T* row(int64_t i) const { return values + i * step + first; }  // of j
 };
 
 // What tasks have in common.
@@ -145,8 +191,7 @@ void add_window(const T* k, const T* v, const T* w, int64_t begin, int64_t end, 
   std::fill_n(most, n, -infinity<T>);
   for (int64_t j = begin; j < end; ++j)
     for (int64_t c = 0; c < n; ++c) most[c] = std::max(most[c], k[j * step + c] + bias(j));
-  Sums window;
-  window.clear(n);
+  Sums window(n);
   for (int64_t c = 0; c < n; ++c) window.most[c] = static_cast<double>(most[c]);
   for (int64_t j = begin; j < end; j += run) {
     T value[lanes] = {}, total[lanes] = {};
@@ -166,15 +211,6 @@ void add_window(const T* k, const T* v, const T* w, int64_t begin, int64_t end, 
   }
   sums.add(window, n);
 }
-
-// The operands of the gradients: k, v, y, L and dy at a token and channel.
-template <class T>
-struct Back {
-  const T *k, *v, *y, *L, *dy;
-  Back at(int64_t offset) const {
-    return {k + offset, v + offset, y + offset, L + offset, dy + offset};
-  }
-};
 
 // A tile of queries [i, i + rows) and keys [j, j + cols), and the scratch memory of its task.
 template <class T>
@@ -201,12 +237,12 @@ struct Tile {
   int64_t* const skipped;  // keys without a row of `keys`, as they are too large or not finite
   int64_t skipped_count = 0;
 
-  void load_biases(const Biases& w, const Sizes& z, int64_t tokens) {
+  void load_biases(const Biases<const T>& w, const Sizes& z, int64_t tokens) {
     simd([this, &w, &z, tokens] {
       for (int64_t r = 0; r < rows; ++r) {
         const int64_t begin = std::clamp(z.first(i + r), j, j + cols) - j,
                       end = std::clamp(z.end(i + r, tokens), j + begin, j + cols) - j;
-        const T* const from = w.row<T>(i + r) + j;
+        const T* const from = w.row(i + r) + j;
         T* const to = biases + r * tile_keys;
         const T most = kernels::row_max(from + begin, end - begin);
         std::fill(to, to + begin, T{0});
@@ -289,7 +325,7 @@ bool exact(const T* totals, T bias, const T* key, const Sums& sums, int64_t n) {
 
 // Adds the terms of the windows of queries [i, i + rows) to the sums of each of them.
 template <class T>
-void add_windows(const T* k, const T* v, const Biases& w, const Sizes& z, int64_t n,
+void add_windows(const T* k, const T* v, const Biases<const T>& w, const Sizes& z, int64_t n,
                  int64_t channels, Tile<T>& tile, Sums* sums) {
   const int64_t step = z.C, last = z.end(tile.i + tile.rows - 1, n);
   for (tile.j = z.first(tile.i); tile.j < last; tile.j += tile_keys) {
@@ -310,7 +346,7 @@ void add_windows(const T* k, const T* v, const Biases& w, const Sizes& z, int64_
             exact(total, tile.most_bias[r], tile.most_key, sums[r], channels))
           sums[r].add(tile.most_bias[r], tile.most_key, value, total, channels);
         else
-          add_window(k, v, w.row<T>(i), begin, end, step, channels, sums[r]);
+          add_window(k, v, w.row(i), begin, end, step, channels, sums[r]);
       }
     });
   }
@@ -319,14 +355,12 @@ void add_windows(const T* k, const T* v, const Biases& w, const Sizes& z, int64_
 // y and L of queries [begin, end) and one part of the channels of one sequence of n tokens; all queries
 // unless Sizes::whole().
 template <class T>
-void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64_t n,
+void forward_part(const T* k, const T* v, const Biases<const T>& w, const Sizes& z, int64_t n,
                   int64_t channels, int64_t begin, int64_t end, T* y, T* L) {
   std::vector<Sums> after;  // for queries up to i, of keys from i + gap on: at the end of each tile
   const int64_t step = z.C, gap = z.gap(), size = z.queries();
   if (!z.causal && n > gap) {
-    Sums sum;
-    sum.clear(channels);
-    after.assign(static_cast<size_t>((n + size - 1) / size), sum);
+    after.assign(static_cast<size_t>((n + size - 1) / size), Sums(channels));
     simd([=, to = after.data(), tiles = static_cast<int64_t>(after.size())] {
       for (int64_t at = tiles - 2; at >= 0; --at) {
         const int64_t first = (at + 1) * size + gap;
@@ -338,8 +372,7 @@ void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64
   }
   Workspace<Tile<T>> tile(z);
   std::vector<Sums> sums(static_cast<size_t>(std::min(size, end - begin)));
-  Sums before;  // of keys up to i - window
-  before.clear(channels);
+  Sums before(channels);  // of keys up to i - window
   for (int64_t first = begin; first < end; first += size) {
     tile->i = first, tile->rows = std::min(size, end - first);
     simd([&, rows = tile->rows, of = sums.data()] {
@@ -373,67 +406,10 @@ void forward_part(const T* k, const T* v, const Biases& w, const Sizes& z, int64
   }
 }
 
-// Σ e^-L_i dy_i and Σ e^-L_i dy_i y_i over some queries, relative to e^-least.
-struct BackSums {
-  double least[lanes], dy[lanes], dyy[lanes];
-
-  void clear(int64_t n) {
-    std::fill_n(least, n, -nothing);
-    std::fill_n(dy, n, 0.0);
-    std::fill_n(dyy, n, 0.0);
-  }
-  template <class T>
-  void add(const Back<T>& query, int64_t n) {
-    const T *const L = query.L, *const dy_of = query.dy, *const y = query.y;
-#pragma GCC ivdep
-    for (int64_t c = 0; c < n; ++c) {
-      const double x = static_cast<double>(L[c]), e = math::exp(-std::abs(x - least[c])),
-                   a = static_cast<double>(dy_of[c]), b = a * static_cast<double>(y[c]);
-      dy[c] = x < least[c] ? dy[c] * e + a : dy[c] + e * a;
-      dyy[c] = x < least[c] ? dyy[c] * e + b : dyy[c] + e * b;
-      least[c] = std::min(x, least[c]);
-    }
-  }
-  // Adds some queries, few enough to be added in T first.
-  template <class T>
-  void add(const Back<T>& first, int64_t count, int64_t step, int64_t n) {
-    T low[lanes], a[lanes] = {}, b[lanes] = {};
-    std::fill_n(low, n, infinity<T>);
-    for (int64_t r = 0; r < count; ++r)
-      for (int64_t c = 0; c < n; ++c) low[c] = std::min(low[c], first.L[r * step + c]);
-    for (int64_t r = 0; r < count; ++r) {
-      const Back<T> query = first.at(r * step);
-#pragma GCC ivdep
-      for (int64_t c = 0; c < n; ++c) {
-        const T e = math::exp(low[c] - query.L[c]) * query.dy[c];
-        a[c] += e;
-        b[c] += e * query.y[c];
-      }
-    }
-#pragma GCC ivdep
-    for (int64_t c = 0; c < n; ++c) {
-      const double d = static_cast<double>(low[c]) - least[c], e = math::exp(-std::abs(d)),
-                   own = d < 0 ? e : 1, others = d < 0 ? 1 : e;
-      dy[c] = dy[c] * own + static_cast<double>(a[c]) * others;
-      dyy[c] = dyy[c] * own + static_cast<double>(b[c]) * others;
-      least[c] = std::min(static_cast<double>(low[c]), least[c]);
-    }
-  }
-  // The gradients of a key that all these queries average with w = 0.
-  template <class T>
-  void give(const T* k, const T* v, int64_t n, double* dk, double* dv) const {
-    for (int64_t c = 0; c < n; ++c) {
-      const double e = math::exp(static_cast<double>(k[c]) - least[c]);
-      dv[c] += e * dy[c];
-      dk[c] += e * (static_cast<double>(v[c]) * dy[c] - dyy[c]);
-    }
-  }
-};
-
 // Adds the gradients of keys [j, j + cols) from the queries whose window they are in: dk and dv of each
 // key in rows of 2 lanes.
 template <class T>
-void add_key_gradients(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n,
+void add_key_gradients(const Back<T>& x, const Biases<const T>& w, const Sizes& z, int64_t n,
                        int64_t channels, Tile<T>& tile, double* sums) {
   const int64_t step = z.C, j = tile.j, cols = tile.cols, width = 2 * channels;
   tile.load_keys(x.k + j * step, x.v + j * step, step, channels, cols);
@@ -455,7 +431,7 @@ void add_key_gradients(const Back<T>& x, const Biases& w, const Sizes& z, int64_
         for (int64_t r = 0; r < tile.inexact_count; ++r) {
           const int64_t i = tile.inexact[r];
           if (!z.sees(i, j + l, n)) continue;
-          const T bias = w.row<T>(i)[j + l];
+          const T bias = w.row(i)[j + l];
           const Back<T> q = x.at(i * step);
 #pragma GCC ivdep
           for (int64_t c = 0; c < channels; ++c) {
@@ -487,15 +463,13 @@ void add_key_gradients(const Back<T>& x, const Biases& w, const Sizes& z, int64_
 
 // dk and dv of keys [begin, end); all keys unless Sizes::whole().
 template <class T>
-void backward_part(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n, int64_t channels,
-                   int64_t begin, int64_t end, T* dk, T* dv) {
+void backward_part(const Back<T>& x, const Biases<const T>& w, const Sizes& z, int64_t n,
+                   int64_t channels, int64_t begin, int64_t end, T* dk, T* dv) {
   const int64_t step = z.C, gap = z.gap(), size = z.keys();
-  std::vector<BackSums>
+  std::vector<Sums>
       later;  // for keys up to j, of queries from j + window on: at the end of each tile
   if (n > z.window) {
-    BackSums sum;
-    sum.clear(channels);
-    later.assign(static_cast<size_t>((n + size - 1) / size), sum);
+    later.assign(static_cast<size_t>((n + size - 1) / size), Sums(channels));
     simd([&, to = later.data(), tiles = static_cast<int64_t>(later.size())] {
       for (int64_t at = tiles - 2; at >= 0; --at) {
         const int64_t first = (at + 1) * size + z.window;
@@ -505,21 +479,20 @@ void backward_part(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n,
       }
     });
   }
-  BackSums earlier;  // of queries up to j - gap
-  earlier.clear(channels);
+  Sums earlier(channels);  // of queries up to j - gap
   std::optional<Workspace<Tile<T>>> tile;
   if (z.window) tile.emplace(z);
   std::vector<double> sums(static_cast<size_t>(2 * tile_keys * lanes));
   for (int64_t first = begin; first < end; first += size) {
     const int64_t last = std::min(first + size, end);
-    const auto give = [&](const BackSums& from, int64_t j) {
+    const auto give = [&](const Sums& from, int64_t j) {
       double* const to = sums.data() + 2 * (j - first) * lanes;
       from.give(x.k + j * step, x.v + j * step, channels, to, to + lanes);
     };
     std::fill(sums.begin(), sums.end(), 0.0);
     simd([&] {
       for (int64_t j = std::min(last, n - z.window) - 1; j >= first; --j) {
-        BackSums& sum = later[static_cast<size_t>(first / size)];
+        Sums& sum = later[static_cast<size_t>(first / size)];
         sum.add(x.at((j + z.window) * step), channels);
         give(sum, j);
       }
@@ -553,7 +526,7 @@ double bias_gradient(const Back<T>& query, const Back<T>& key, T bias, int64_t n
 // Adds dw of a tile from one sequence of n tokens, of which x are the operands, and one part of the
 // channels: to rows of tile_keys.
 template <class T>
-void add_bias_gradients(const Back<T>& x, const Biases& w, const Sizes& z, int64_t n,
+void add_bias_gradients(const Back<T>& x, const Biases<const T>& w, const Sizes& z, int64_t n,
                         int64_t channels, Tile<T>& tile, double* sums) {
   const int64_t step = z.C, width = 2 * channels;
   const Back<T> key = x.at(tile.j * step);
@@ -573,15 +546,15 @@ void add_bias_gradients(const Back<T>& x, const Biases& w, const Sizes& z, int64
       for (int64_t l = 0; l < tile.cols; ++l)
         if (z.sees(i, tile.j + l, n))
           sums[(i - tile.i) * tile_keys + l] +=
-              bias_gradient(x.at(i * step), key.at(l * step), w.row<T>(i)[tile.j + l], channels);
+              bias_gradient(x.at(i * step), key.at(l * step), w.row(i)[tile.j + l], channels);
     }
   });
 }
 
 // dw of queries [i, i + rows).
 template <class T>
-void backward_biases(const Back<T>& x, const Biases& w, const Sizes& z, int64_t i, int64_t rows,
-                     T* dw) {
+void backward_biases(const Back<T>& x, const Biases<const T>& w, const Sizes& z, int64_t i,
+                     int64_t rows, const Biases<T>& dw) {
   Workspace<Tile<T>> tile(z);
   const int64_t last = z.end(i + rows - 1, z.N);
   for (int64_t j = z.first(i); j < last; j += tile_keys) {
@@ -598,7 +571,7 @@ void backward_biases(const Back<T>& x, const Biases& w, const Sizes& z, int64_t 
                            sums.data());
     }
     for (int64_t r = 0; r < rows; ++r) {
-      T* const to = dw + (i + r) * w.values.size(1) + (w.band ? w.window - 1 - i - r : 0);
+      T* const to = dw.row(i + r);
       for (int64_t l = 0; l < cols; ++l)
         if (z.sees(i + r, j + l, z.N))
           to[j + l] = static_cast<T>(sums[static_cast<size_t>(r * tile_keys + l)]);
@@ -616,7 +589,10 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
   check<ShapeError>(k.shape() == v.shape() && k.rank() == 4,
                     "aft: expected k and v of one shape (B, N, H, D), got k ", k.shape(), ", v ",
                     v.shape());
-  Biases w{biases.defined() ? biases.value().contiguous() : Tensor(), window, band};
+  const Tensor weights = biases.value().contiguous();
+  const int64_t step = weights ? weights.size(1) - (band ? 1 : 0) : 0,
+                first_bias = band ? window - 1 : 0;
+  const auto rows_of = [=]<class T>(T* numbers) { return Biases<T>{numbers, step, first_bias}; };
   Sizes z{B, N, k.size(2) * k.size(3), causal, {}, window};
   z.lengths = tile::lengths_or("aft: lengths", lengths, B, N);
   const Tensor keys = k.value().contiguous(), values = v.value().contiguous();
@@ -625,18 +601,16 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
   // independent, `size` of its tokens.
   const auto for_parts = [](const Sizes& sizes, int64_t size, auto f) {
     const int64_t pieces = sizes.whole() ? (sizes.N + size - 1) / size : 1, parts = sizes.parts();
-    parallel_for(sizes.B * parts * pieces, 1, [&](int64_t from, int64_t to) {
-      for (int64_t task = from; task < to; ++task) {
-        const int64_t b = task / pieces / parts, c = task / pieces % parts * sizes.channels(),
-                      n = sizes.lengths[static_cast<size_t>(b)];
-        const int64_t begin = task % pieces * size,
-                      end = pieces > 1 ? std::min(n, begin + size) : n;
-        if (begin < end)
-          f(n, std::min(sizes.channels(), sizes.C - c), begin, end, b * sizes.N * sizes.C + c);
-      }
+    parallel_for_each(sizes.B * parts * pieces, 1, [&](int64_t task) {
+      const int64_t b = task / pieces / parts, c = task / pieces % parts * sizes.channels(),
+                    n = sizes.lengths[static_cast<size_t>(b)];
+      const int64_t begin = task % pieces * size, end = pieces > 1 ? std::min(n, begin + size) : n;
+      if (begin < end)
+        f(n, std::min(sizes.channels(), sizes.C - c), begin, end, b * sizes.N * sizes.C + c);
     });
   };
   dispatch_float(k.dtype(), [&]<class T>() {
+    const auto w = rows_of(tile::data_or_null<T>(weights));
     T *const to_y = y.data<T>(), *const to_L = L.data<T>();
     for_parts(z, z.queries(),
               [&](int64_t n, int64_t channels, int64_t begin, int64_t end, int64_t at) {
@@ -650,16 +624,18 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
     const Tensor dy = grad_out.contiguous();
     Tensor dk = Tensor::zeros(keys.shape(), keys.dtype()),
            dv = Tensor::zeros(keys.shape(), keys.dtype());
-    Tensor dw = w.values ? Tensor::zeros(w.values.shape(), keys.dtype()) : Tensor();
+    Tensor dw;
+    if (weights && slots[2]) dw = Tensor::zeros(weights.shape(), keys.dtype());
     dispatch_float(keys.dtype(), [&]<class T>() {
+      const auto w = rows_of(tile::data_or_null<T>(weights));
       const Back<T> x{keys.data<T>(), values.data<T>(), y.data<T>(), L.data<T>(), dy.data<T>()};
       T *const to_k = dk.data<T>(), *const to_v = dv.data<T>();
       for_parts(z, tile_keys,
                 [&](int64_t n, int64_t channels, int64_t begin, int64_t end, int64_t at) {
                   backward_part(x.at(at), w, z, n, channels, begin, end, to_k + at, to_v + at);
                 });
-      if (!dw || !slots[2]) return;
-      T* const to_w = dw.data<T>();
+      if (!dw) return;
+      const Biases<T> to_w = rows_of(dw.data<T>());
       parallel_for(z.N, z.queries(), [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i += z.queries())
           backward_biases(x, w, z, i, std::min(z.queries(), end - i), to_w);
@@ -667,7 +643,7 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
     });
     if (slots[0]) slots[0].take(dk);
     if (slots[1]) slots[1].take(dv);
-    if (dw && slots[2]) slots[2].take(dw);
+    if (dw) slots[2].take(dw);
   });
 }
 

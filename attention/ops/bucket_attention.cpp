@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <span>
 
 #include "longhand/attention/ops/tile/lanes.h"
@@ -198,81 +199,94 @@ void add_rows(Gradient& gradient, int64_t b, int64_t h, const int32_t* tokens, i
   });
 }
 
-// The keys of a span, by place.
+// The memory of a task, for the results or for the gradients of a span of queries.
 template <class T>
-struct SpanKeys {
-  T *const k, *const v;
-  int64_t begin = 0, end = 0;
-
-  SpanKeys(const Operation& op, Scratch& scratch)
-      : k(scratch.take<T>(op.keys_of_span() * op.width())),
-        v(scratch.take<T>(op.keys_of_span() * op.width())) {}
-
-  void start(const Operation& op, const HeadBuckets& head, int64_t r, int64_t b, int64_t h,
-             int64_t first, int64_t last) {
-    // Both ends of the ranges do not decrease. A token that is alone attends to itself.
-    const int32_t* const sorted = head.sorted(r);
-    begin = head.keys(r, sorted[first]).from;
-    end = std::max<int64_t>(head.keys(r, sorted[last - 1]).to, last);
-    gather_rows(Heads<const T>(op.k), b, h, sorted + begin, end - begin, op.width(), k);
-    gather_rows(Heads<const T>(op.v), b, h, sorted + begin, end - begin, op.width(), v);
-  }
-};
-
-template <class T>
-class ForwardTask {
+class Task {
  public:
-  ForwardTask(const Operation& op, Scratch& scratch)
-      : op_(op),
-        keys_(op, scratch),
-        block_(op, scratch),
-        rows_(scratch.take<T>(query_block * op.width())),
-        o_(scratch.take<T>(query_block * op.width())),
-        most_(scratch.take<T>(query_block)),
-        shift_(scratch.take<T>(query_block)),
-        factor_(scratch.take<T>(query_block)),
-        sum_(scratch.take<T>(query_block)),
-        part_(scratch.take<T>(query_block)) {}
+  Task(const Operation& op, bool gradients, Scratch& scratch) : op_(op), block_(op, scratch) {
+    const int64_t of_block = query_block * op.width(), of_span = op.keys_of_span() * op.width();
+    scratch.take_each(of_span, k_, v_);
+    scratch.take_each(of_block, rows_, sums_);
+    if (!gradients) {
+      scratch.take_each(query_block, most_, shift_, factor_, sum_, part_);
+      return;
+    }
+    scratch.take_each(of_block, dout_, dout_lanes_);
+    scratch.take_each(query_block, lse_, delta_);
+    scratch.take_each(of_span, dk_, dv_);
+    ds_ = scratch.take<T>(key_block * query_block);
+  }
 
   // sums (B, H, N): the sums of powers so far, relative to the maxima in `lse`.
-  void run(int64_t head, int64_t r, int64_t span, Tensor& out, Tensor& lse, Tensor& sums) {
-    const int64_t H = op_.heads(), N = op_.q.size(1);
-    const HeadBuckets of(op_.buckets, head);
-    const int64_t first = span * op_.span(), last = std::min(first + op_.span(), of.tokens());
-    if (first >= last) return;
-    keys_.start(op_, of, r, head / H, head % H, first, last);
-    for (int64_t at = first; at < last; at += query_block)
-      run_block(of, r, head / H, head % H, at, std::min(query_block, last - at), Heads<T>(out),
-                lse.data<T>() + head * N, sums.data<T>() + head * N);
+  void forward(int64_t head, int64_t r, int64_t span, Tensor& out, Tensor& lse, Tensor& sums) {
+    const int64_t N = op_.q.size(1);
+    if (!start(head, r, span)) return;
+    for (int64_t at = first_; at < last_; at += query_block)
+      forward_block(at, std::min(query_block, last_ - at), Heads<T>(out), lse.data<T>() + head * N,
+                    sums.data<T>() + head * N);
+  }
+
+  void backward(int64_t head, int64_t r, int64_t span, const Tensor& dout,
+                std::array<Gradient, 3>& gradients) {
+    if (!start(head, r, span)) return;
+    const int64_t D = op_.width(), keys = end_ - begin_;
+    std::fill_n(dk_, keys * D, T{0});
+    std::fill_n(dv_, keys * D, T{0});
+    for (int64_t at = first_; at < last_; at += query_block)
+      backward_block(at, std::min(query_block, last_ - at),
+                     op_.lse.template data<T>() + head * op_.q.size(1), dout, gradients[0]);
+    add_rows(gradients[1], b_, h_, buckets_->sorted(r) + begin_, keys, D, dk_);
+    add_rows(gradients[2], b_, h_, buckets_->sorted(r) + begin_, keys, D, dv_);
   }
 
  private:
-  void run_block(const HeadBuckets& of, int64_t r, int64_t b, int64_t h, int64_t first,
-                 int64_t count, const Heads<T>& out, T* lse, T* sums) {
+  // Selects a span of a round of a head, and reads its keys, by place. False if it has no queries.
+  bool start(int64_t head, int64_t r, int64_t span) {
+    b_ = head / op_.heads(), h_ = head % op_.heads(), round_ = r;
+    buckets_.emplace(op_.buckets, head);
+    first_ = span * op_.span(), last_ = std::min(first_ + op_.span(), buckets_->tokens());
+    if (first_ >= last_) return false;
+    // Both ends of the ranges do not decrease. A token that is alone attends to itself.
+    const int32_t* const sorted = buckets_->sorted(r);
+    begin_ = buckets_->keys(r, sorted[first_]).from;
+    end_ = std::max<int64_t>(buckets_->keys(r, sorted[last_ - 1]).to, last_);
+    gather_rows(Heads<const T>(op_.k), b_, h_, sorted + begin_, end_ - begin_, op_.width(), k_);
+    gather_rows(Heads<const T>(op_.v), b_, h_, sorted + begin_, end_ - begin_, op_.width(), v_);
+    return true;
+  }
+
+  // Selects a block of queries, and reads them.
+  const int32_t* start_block(int64_t first, int64_t count) {
+    const int32_t* const tokens = buckets_->sorted(round_) + first;
+    gather_rows(Heads<const T>(op_.q), b_, h_, tokens, count, op_.width(), rows_);
+    block_.start(*buckets_, round_, first, count, rows_,
+                 static_cast<T>(op_.scale * Base<T>::log_e));
+    std::fill_n(sums_, op_.width() * block_.lanes(), T{0});
+    return tokens;
+  }
+
+  void forward_block(int64_t first, int64_t count, const Heads<T>& out, T* lse, T* sums) {
     const int64_t D = op_.width();
-    const int32_t* const tokens = of.sorted(r) + first;
-    gather_rows(Heads<const T>(op_.q), b, h, tokens, count, D, rows_);
-    block_.start(of, r, first, count, rows_, static_cast<T>(op_.scale * Base<T>::log_e));
+    const int32_t* const tokens = start_block(first, count);
     const int64_t lanes = block_.lanes();
-    std::fill_n(o_, D * lanes, T{0});
     std::fill_n(most_, lanes, -infinity<T>);
     std::fill_n(sum_, lanes, T{0});
-    if (r > 0) {
-      gather_rows(Heads<const T>(op_.out), b, h, tokens, count, D, rows_);
-      pack_transposed(rows_, D, count, lanes, D, T{1}, o_);
+    if (round_ > 0) {
+      gather_rows(Heads<const T>(op_.out), b_, h_, tokens, count, D, rows_);
+      pack_transposed(rows_, D, count, lanes, D, T{1}, sums_);
       for (int64_t i = 0; i < count; ++i) most_[i] = lse[tokens[i]], sum_[i] = sums[tokens[i]];
     }
     for (int64_t at = block_.begin(); at < block_.end(); at += key_block)
       add_keys(at, std::min(key_block, block_.end() - at));
-    const bool final = r + 1 == op_.rounds();
+    const bool final = round_ + 1 == op_.rounds();
     if (final)
-      simd([&, o = o_, sum = sum_] {
+      simd([&, o = sums_, sum = sum_] {
         for (int64_t d = 0; d < D; ++d)
           for_lanes(lanes, [=, to = o + d * lanes](int64_t i) { to[i] /= sum[i]; });
       });
-    kernels::transpose_into(D, count, o_, lanes, T{1}, rows_, D, false);
+    kernels::transpose_into(D, count, sums_, lanes, T{1}, rows_, D, false);
     for (int64_t i = 0; i < count; ++i) {
-      std::copy_n(rows_ + i * D, D, out.at(b, tokens[i], h));
+      std::copy_n(rows_ + i * D, D, out.at(b_, tokens[i], h_));
       lse[tokens[i]] = final ? most_[i] + Base<T>::log(sum_[i]) : most_[i];
       sums[tokens[i]] = sum_[i];
     }
@@ -280,9 +294,9 @@ class ForwardTask {
 
   // Adds keys to the result, as softmax_attention() does.
   void add_keys(int64_t first, int64_t count) {
-    const int64_t lanes = block_.lanes(), D = op_.width(), row = (first - keys_.begin) * D;
-    block_.compute(first, count, keys_.k + row);
-    simd([&, s = block_.scores(), o = o_, most = most_, shift = shift_, factor = factor_,
+    const int64_t lanes = block_.lanes(), D = op_.width(), row = (first - begin_) * D;
+    block_.compute(first, count, k_ + row);
+    simd([&, s = block_.scores(), o = sums_, most = most_, shift = shift_, factor = factor_,
           sum = sum_, part = part_] {
       for_lanes(lanes, [=](int64_t i) { factor[i] = most[i], part[i] = 0; });
       for (int64_t n = 0; n < count; ++n)
@@ -301,81 +315,37 @@ class ForwardTask {
       for (int64_t d = 0; d < D; ++d)
         for_lanes(lanes, [=, to = o + d * lanes](int64_t i) { to[i] *= factor[i]; });
     });
-    gemm_tile<T>(D, lanes, count, {keys_.v + row, 1, D}, block_.scores(), lanes, o_, lanes, true);
+    gemm_tile<T>(D, lanes, count, {v_ + row, 1, D}, block_.scores(), lanes, sums_, lanes, true);
   }
 
-  const Operation& op_;
-  SpanKeys<T> keys_;
-  Block<T> block_;
-  T *const rows_, *const o_;  // (query_block, D), (D, lanes)
-  T *const most_, *const shift_, *const factor_, *const sum_, *const part_;
-};
-
-template <class T>
-class BackwardTask {
- public:
-  BackwardTask(const Operation& op, Scratch& scratch)
-      : op_(op),
-        keys_(op, scratch),
-        dk_(scratch.take<T>(op.keys_of_span() * op.width())),
-        dv_(scratch.take<T>(op.keys_of_span() * op.width())),
-        block_(op, scratch),
-        ds_(scratch.take<T>(key_block * query_block)),
-        q_(scratch.take<T>(query_block * op.width())),
-        dout_(scratch.take<T>(query_block * op.width())),
-        dout_lanes_(scratch.take<T>(query_block * op.width())),
-        dq_(scratch.take<T>(query_block * op.width())),
-        lse_(scratch.take<T>(query_block)),
-        delta_(scratch.take<T>(query_block)) {}
-
-  void run(int64_t head, int64_t r, int64_t span, const Tensor& dout,
-           std::array<Gradient, 3>& gradients) {
-    const int64_t H = op_.heads(), b = head / H, h = head % H, D = op_.width();
-    const HeadBuckets of(op_.buckets, head);
-    const int64_t first = span * op_.span(), last = std::min(first + op_.span(), of.tokens());
-    if (first >= last) return;
-    keys_.start(op_, of, r, b, h, first, last);
-    const int64_t keys = keys_.end - keys_.begin;
-    std::fill_n(dk_, keys * D, T{0});
-    std::fill_n(dv_, keys * D, T{0});
-    for (int64_t at = first; at < last; at += query_block)
-      run_block(of, r, head, at, std::min(query_block, last - at), dout, gradients[0]);
-    add_rows(gradients[1], b, h, of.sorted(r) + keys_.begin, keys, D, dk_);
-    add_rows(gradients[2], b, h, of.sorted(r) + keys_.begin, keys, D, dv_);
-  }
-
- private:
-  void run_block(const HeadBuckets& of, int64_t r, int64_t head, int64_t first, int64_t count,
-                 const Tensor& dout, Gradient& dq) {
-    const int64_t D = op_.width(), b = head / op_.heads(), h = head % op_.heads();
-    const int32_t* const tokens = of.sorted(r) + first;
-    gather_rows(Heads<const T>(op_.q), b, h, tokens, count, D, q_);
-    gather_rows(Heads<const T>(dout), b, h, tokens, count, D, dout_);
-    block_.start(of, r, first, count, q_, static_cast<T>(op_.scale * Base<T>::log_e));
+  void backward_block(int64_t first, int64_t count, const T* lse, const Tensor& dout,
+                      Gradient& dq) {
+    const int64_t D = op_.width();
+    const int32_t* const tokens = start_block(first, count);
     const int64_t lanes = block_.lanes();
+    gather_rows(Heads<const T>(dout), b_, h_, tokens, count, D, dout_);
     pack_transposed(dout_, D, count, lanes, D, T{1}, dout_lanes_);
     std::fill_n(lse_, lanes, T{0});
     std::fill_n(delta_, lanes, T{0});
     const Heads<const T> out(op_.out);
     simd([&] {
       for (int64_t i = 0; i < count; ++i) {
-        lse_[i] = op_.lse.template data<T>()[head * op_.q.size(1) + tokens[i]];
-        delta_[i] = kernels::row_dot(dout_ + i * D, out.at(b, tokens[i], h), D);
+        lse_[i] = lse[tokens[i]];
+        delta_[i] = kernels::row_dot(dout_ + i * D, out.at(b_, tokens[i], h_), D);
       }
     });
-    std::fill_n(dq_, D * lanes, T{0});
     for (int64_t at = block_.begin(); at < block_.end(); at += key_block)
-      add_keys(at, std::min(key_block, block_.end() - at));
-    kernels::transpose_into(D, count, dq_, lanes, T{1}, dout_, D, false);
-    add_rows(dq, b, h, tokens, count, D, dout_);
+      add_gradients(at, std::min(key_block, block_.end() - at));
+    kernels::transpose_into(D, count, sums_, lanes, T{1}, dout_, D, false);
+    add_rows(dq, b_, h_, tokens, count, D, dout_);
   }
 
-  void add_keys(int64_t first, int64_t count) {
+  void add_gradients(int64_t first, int64_t count) {
     const int64_t lanes = block_.lanes(), queries = block_.count(), D = op_.width(),
-                  row = (first - keys_.begin) * D;
+                  row = (first - begin_) * D;
     T* const p = block_.scores();
-    block_.compute(first, count, keys_.k + row);
-    gemm_tile<T>(count, lanes, D, {keys_.v + row, D, 1}, dout_lanes_, lanes, ds_, lanes, false);
+    block_.compute(first, count, k_ + row);
+    gemm_tile<T>(count, lanes, D, {v_ + row, D, 1}, dout_lanes_, lanes, ds_, lanes, false);
     simd([&, ds = ds_, lse = lse_, delta = delta_, scale = static_cast<T>(op_.scale)] {
       for (int64_t n = 0; n < count; ++n)
         for_lanes(lanes, [=, x = p + n * lanes, y = ds + n * lanes](int64_t i) {
@@ -384,18 +354,20 @@ class BackwardTask {
         });
     });
     gemm_tile<T>(count, D, queries, {p, lanes, 1}, dout_, D, dv_ + row, D, true);
-    gemm_tile<T>(count, D, queries, {ds_, lanes, 1}, q_, D, dk_ + row, D, true);
-    gemm_tile<T>(D, lanes, count, {keys_.k + row, 1, D}, ds_, lanes, dq_, lanes, true);
+    gemm_tile<T>(count, D, queries, {ds_, lanes, 1}, rows_, D, dk_ + row, D, true);
+    gemm_tile<T>(D, lanes, count, {k_ + row, 1, D}, ds_, lanes, sums_, lanes, true);
   }
 
   const Operation& op_;
-  SpanKeys<T> keys_;
-  T *const dk_, *const dv_;  // of the keys of the span
   Block<T> block_;
-  T* const ds_;
-  T *const q_, *const dout_;         // (query_block, D)
-  T *const dout_lanes_, *const dq_;  // (D, lanes)
-  T *const lse_, *const delta_;
+  std::optional<HeadBuckets> buckets_;
+  int64_t b_ = 0, h_ = 0, round_ = 0, first_ = 0, last_ = 0;  // of the span
+  int64_t begin_ = 0, end_ = 0;                               // of its keys
+  T *rows_ = nullptr, *sums_ = nullptr;  // q (query_block, D); the result or dq (D, lanes)
+  T *most_ = nullptr, *shift_ = nullptr, *factor_ = nullptr, *sum_ = nullptr, *part_ = nullptr;
+  T *k_ = nullptr, *v_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;  // of these
+  T* ds_ = nullptr;
+  T *dout_ = nullptr, *dout_lanes_ = nullptr, *lse_ = nullptr, *delta_ = nullptr;
 };
 
 template <class T>
@@ -405,8 +377,9 @@ void forward(const Operation& op, Tensor& out, Tensor& lse) {
   const int64_t spans = op.spans();
   for (int64_t r = 0; r < op.rounds(); ++r)
     parallel_for(op.q.size(0) * op.heads() * spans, 2, [&](int64_t begin, int64_t end) {
-      Workspace<ForwardTask<T>> task(op);
-      for (int64_t at = begin; at < end; ++at) task->run(at / spans, r, at % spans, out, lse, sums);
+      Workspace<Task<T>> task(op, false);
+      for (int64_t at = begin; at < end; ++at)
+        task->forward(at / spans, r, at % spans, out, lse, sums);
     });
 }
 
@@ -418,9 +391,9 @@ void backward(const Operation& op, const Tensor& dout, std::array<Gradient, 3>& 
     for (const int64_t odd : {0, 1}) {
       const int64_t spans = (op.spans() + 1 - odd) / 2;
       parallel_for(op.q.size(0) * op.heads() * spans, 2, [&](int64_t begin, int64_t end) {
-        Workspace<BackwardTask<T>> task(op);
+        Workspace<Task<T>> task(op, true);
         for (int64_t at = begin; at < end; ++at)
-          task->run(at / spans, r, 2 * (at % spans) + odd, dout, gradients);
+          task->backward(at / spans, r, 2 * (at % spans) + odd, dout, gradients);
       });
     }
 }
@@ -438,9 +411,7 @@ Variable bucket_attention(const Variable& queries, const Variable& keys, const V
                     " ", v.dtype());
   const Shape lists{q.size(0), q.size(2), buckets.sorted.size(2), q.size(1)};
   for (const Tensor* const x : {&buckets.bucket, &buckets.sorted, &buckets.place})
-    check<ShapeError>(x->shape() == lists && x->dtype() == DType::i32,
-                      "bucket_attention: expected buckets i32 of shape ", lists, ", got ",
-                      x->dtype(), " of shape ", x->shape());
+    check_operand("bucket_attention", "buckets", *x, DType::i32, lists);
   Tensor out = Tensor::empty(q.shape(), q.dtype()),
          lse = Tensor::empty({q.size(0), q.size(2), q.size(1)}, q.dtype());
   const Operation op{q.value(), k.value(), v.value(), scale, buckets, out, lse};

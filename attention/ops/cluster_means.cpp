@@ -33,9 +33,8 @@ struct HeadClusters {
 template <class F>
 void for_heads(const Tensor& members, const std::vector<int32_t>& lengths, int64_t count, F visit) {
   const int64_t H = members.size(1);
-  parallel_for(members.size(0) * H, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t head = begin; head < end; ++head)
-      visit(HeadClusters(members, lengths, head, count), head / H, head % H);
+  parallel_for_each(members.size(0) * H, 1, [&](int64_t head) {
+    visit(HeadClusters(members, lengths, head, count), head / H, head % H);
   });
 }
 

@@ -21,33 +21,6 @@ namespace {
 
 using namespace tile;
 
-// The memory of a task: its blocks, and a number of states.
-template <class Blocks, class T>
-struct Task {
-  Task(const DeltaRule& rule, const DeltaTensors& x, int64_t slots, int64_t states_, bool gradients,
-       Scratch& scratch)
-      : blocks(rule, x, slots, gradients, scratch),
-        states(scratch.take<T>(states_ * rule.state_size())) {}
-  Blocks blocks;
-  T* states;
-};
-
-// Calls visit(b, h, head index) for each head, as one task each.
-template <class F>
-void for_heads(const DeltaRule& rule, F visit) {
-  parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
-    const kernels::SubnormalsAsZeros zeros;
-    for (int64_t head = from; head < to; ++head) visit(head / rule.H, head % rule.H, head);
-  });
-}
-
-// The state of a head in `states` (heads, n, m E); null if these are undefined.
-template <class T>
-T* state_of(Tensor& states, int64_t head, int64_t i = 0) {
-  return states.defined() ? states.data<T>() + (head * states.size(1) + i) * states.size(2)
-                          : nullptr;
-}
-
 // What is saved for the gradients, each undefined if it is not.
 struct Kept {
   Tensor states;    // (heads, ., m E): those before blocks 0, 4, 8, …
@@ -61,27 +34,29 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
   constexpr int64_t every = DeltaRule::kept_every;
   const int64_t n = rule.state_size();
   const Heads<T> to(out);
-  for_heads(rule, [&](int64_t b, int64_t h, int64_t head) {
-    Workspace<Task<Blocks, T>> task(rule, x, 1, 1, false);
+  parallel_for_each(rule.heads(), 1, [&](int64_t head) {
+    const kernels::SubnormalsAsZeros zeros;
+    const int64_t b = head / rule.H, h = head % rule.H;
+    Workspace<Task<T, Blocks>> task(rule, x, TaskSize{1, 1, false});
     Blocks& blocks = task->blocks;
     blocks.start(b, h);
-    if (kept.of_block.defined()) blocks.keep_in(state_of<T>(kept.of_block, head), false);
+    if (kept.of_block.defined()) blocks.keep_in(row<T>(kept.of_block, head, 0), false);
     T* const s = task->states;
     if (initial.defined())
-      std::copy_n(state_of<T>(initial, head), n, s);
+      std::copy_n(row<T>(initial, head, 0), n, s);
     else if (rule.blocks > 1 || final_states.defined())
       std::fill_n(s, n, T{0});
     blocks.hold(s);
     for (int64_t i = 0; i < rule.blocks; ++i) {
       const T* const before = rule.has_state(i) ? s : nullptr;
       if (kept.states.defined() && i % every == 0 && before)
-        std::copy_n(s, n, state_of<T>(kept.states, head, i / every));
+        std::copy_n(s, n, row<T>(kept.states, head, i / every));
       blocks.use(i);
       blocks.solve(0, before);
       blocks.attend(0, before, to.at(b, rule.first(i), h), to.token);
       if (i + 1 < rule.blocks || final_states.defined()) blocks.advance(0, s);
     }
-    if (final_states.defined()) std::copy_n(s, n, state_of<T>(final_states, head));
+    if (final_states.defined()) std::copy_n(s, n, row<T>(final_states, head, 0));
   });
 }
 
@@ -91,14 +66,16 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Kept& kept, co
                     Tensor& dfinal, DeltaGradients& to, Tensor& dinitial) {
   const int64_t every = std::min(DeltaRule::kept_every, rule.blocks), n = rule.state_size();
   const Heads<const T> d(dout);
-  for_heads(rule, [&](int64_t b, int64_t h, int64_t head) {
-    Workspace<Task<Blocks, T>> task(rule, x, every, every + 1, true);
+  parallel_for_each(rule.heads(), 1, [&](int64_t head) {
+    const kernels::SubnormalsAsZeros zeros;
+    const int64_t b = head / rule.H, h = head % rule.H;
+    Workspace<Task<T, Blocks>> task(rule, x, TaskSize{every, every + 1, true});
     Blocks& blocks = task->blocks;
     blocks.start(b, h);
-    if (kept.of_block.defined()) blocks.keep_in(state_of<T>(kept.of_block, head), true);
+    if (kept.of_block.defined()) blocks.keep_in(row<T>(kept.of_block, head, 0), true);
     T *const states = task->states, *const R = states + every * n;
     if (dfinal.defined())
-      std::copy_n(state_of<T>(dfinal, head), n, R);
+      std::copy_n(row<T>(dfinal, head, 0), n, R);
     else
       std::fill_n(R, n, T{0});
     for (int64_t stop = rule.blocks, from; stop > 0; stop = from) {
@@ -107,7 +84,7 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Kept& kept, co
         return rule.has_state(i) ? states + (i - from) * n : nullptr;
       };
       if (before(from))
-        std::copy_n(state_of<T>(kept.states, head, from / every), n, states);
+        std::copy_n(row<T>(kept.states, head, from / every), n, states);
       else
         std::fill_n(states, n, T{0});
       blocks.hold(states);
@@ -124,7 +101,7 @@ void delta_backward(const DeltaRule& rule, const DeltaTensors& x, Kept& kept, co
         blocks.gradients(i - from, d, before(i), R, i + 1 < rule.blocks || dfinal.defined(), to);
       }
     }
-    if (dinitial.defined()) std::copy_n(R, n, state_of<T>(dinitial, head));
+    if (dinitial.defined()) std::copy_n(R, n, row<T>(dinitial, head, 0));
   });
 }
 
@@ -145,8 +122,8 @@ void check_operand(const char* name, const Variable& x, const Shape& shape, cons
   check<ShapeError>(
       !x.defined() || ((x.shape() == shape || x.shape() == other) && x.dtype() == dtype),
       "delta_scan: expected ", name, " of shape ", shape,
-      shape == other ? "" : concat_message(" or ", other), " and ", dtype, ", got ",
-      x.defined() ? x.shape() : Shape{}, " of ", x.defined() ? x.dtype() : dtype);
+      shape == other ? "" : concat_message(" or ", other), " and ", dtype, ", got ", x.shape(),
+      " of ", x.dtype());
 }
 
 // The sizes of a delta scan. Checks its operands.
@@ -170,19 +147,11 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
   check_operand("write", in.write, qs, qs, dtype);
   const Shape state{qs[0], qs[2], qs[3], vs[3]};
   check_operand("an initial state", initial, state, state, dtype);
-  check<ShapeError>(0 <= options.block && options.block <= max_scan_block,
-                    "delta_scan: expected blocks of 1 to ", max_scan_block, " tokens, or 0, got ",
-                    options.block);
   const int64_t m = qs[3], E = vs[3], sources = in.write.defined() ? 2 : 1;
-  return {qs[0],
-          qs[1],
-          qs[2],
-          m,
-          E,
-          initial.defined(),
-          options.block ? options.block
-                        : tokens_of_block(qs[1], sources * (7 * m + 8 * E),
-                                          (7 + 4 * sources) * m * E, initial.defined())};
+  const int64_t tokens =
+      tokens_of_block("delta_scan", options.block, qs[1], sources * (7 * m + 8 * E),
+                      (7 + 4 * sources) * m * E, initial.defined());
+  return {{qs[0], qs[1], qs[2], m, E, initial.defined(), tokens}};
 }
 
 // DeltaResult::out of this part. The state after a part is A S + B, S the one before it; parts exchange A
@@ -231,8 +200,7 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   const auto numbers = [](const Tensor& t) {  // (B, N, H, .)
     return t.defined() && t.rank() == 3 ? t.unsqueeze(3) : t;
   };
-  const DeltaTensors x =
-      in.each([&](const Variable& y) { return y.defined() ? numbers(y.value()) : Tensor(); });
+  const DeltaTensors x = in.each([&](const Variable& y) { return numbers(y.value()); });
 
   const bool gradients = is_recorded(operands);
   constexpr int64_t every = DeltaRule::kept_every;
@@ -292,55 +260,51 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
           (!in.write.defined() || in.write.shape() == ks),
       "delta_step: expected beta ", head, ", log_decay ", head, " or ", ks, ", read and write ",
       ks);
-  const DeltaOperands<Tensor> x =
-      in.each([](const Tensor& t) { return t.defined() ? t.contiguous() : t; });
+  const DeltaOperands<Tensor> x = in.each([](const Tensor& t) { return t.contiguous(); });
   const Tensor &q = x.q, &k = x.k, &v = x.v, &beta = x.beta, &g = x.log_decay,
                &r = x.read.defined() ? x.read : k;
   const bool each = g.defined() && g.rank() == 3;
   Tensor out = Tensor::zeros({B, H, E}, DType::f64),
          errors = Tensor::empty(out.shape(), DType::f64);
   dispatch_float(in.k.dtype(), [&]<class T>() {
-    const auto numbers = [](const Tensor& t) { return t.defined() ? t.data<T>() : nullptr; };
-    const T *const queries = numbers(q), *const keys = numbers(k), *const values = numbers(v),
-                   *const reads = numbers(r), *const betas = numbers(beta),
-                   *const decays = numbers(g), *const writes = numbers(x.write);
-    parallel_for(B * H, heads_of_task(m * E), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        simd([&, S = state.data<double>() + i * m * E, e = errors.data<double>() + i * E,
-              to = out.data<double>() + i * E] {
-          double decay[state_rows], key[state_rows], query[state_rows], write[state_rows];
-          const double of_head = decays && !each ? math::exp(static_cast<double>(decays[i])) : 1,
-                       strength = betas ? static_cast<double>(betas[i]) : 1;
-          // f(first, n, at) of the rows of S, with their decays, which few rows have kept.
-          const auto for_rows = [&](bool again, auto f) {
-            for (int64_t first = 0; first < m; first += state_rows) {
-              const int64_t n = std::min(state_rows, m - first), at = i * m + first;
-              if (again && m <= state_rows) return f(first, n, at);
-              if (each)
-                for (int64_t l = 0; l < n; ++l)
-                  decay[l] = math::exp(static_cast<double>(decays[at + l]));
-              else
-                std::fill(decay, decay + n, of_head);
-              f(first, n, at);
-            }
-          };
-          for (int64_t c = 0; c < E; ++c)
-            e[c] = writes ? 0 : static_cast<double>(values[i * E + c]);
-          for_rows(false, [&](int64_t first, int64_t n, int64_t at) {
-            for (int64_t l = 0; l < n; ++l) key[l] = -decay[l] * static_cast<double>(reads[at + l]);
-            add_rows(S + first * E, n, E, key, e);
-          });
-          for_rows(true, [&](int64_t first, int64_t n, int64_t at) {
-            for (int64_t l = 0; l < n; ++l) {
-              key[l] = strength * static_cast<double>(keys[at + l]);
-              query[l] = static_cast<double>(queries[at + l]);
-            }
-            double* const rows = S + first * E;
-            if (!writes) return update_rows(rows, n, E, decay, key, e, query, to);
-            std::copy_n(writes + at, n, write);
-            update_rows<true>(rows, n, E, decay, key, e, query, to, write, values + i * E);
-          });
+    const T *const queries = q.data<T>(), *const keys = k.data<T>(), *const values = v.data<T>(),
+                   *const reads = r.data<T>(), *const betas = data_or_null<T>(beta),
+                   *const decays = data_or_null<T>(g), *const writes = data_or_null<T>(x.write);
+    parallel_for_each(B * H, heads_of_task(m * E), [&](int64_t i) {
+      simd([&, S = state.data<double>() + i * m * E, e = errors.data<double>() + i * E,
+            to = out.data<double>() + i * E] {
+        double decay[state_rows], key[state_rows], query[state_rows], write[state_rows];
+        const double of_head = decays && !each ? math::exp(static_cast<double>(decays[i])) : 1,
+                     strength = betas ? static_cast<double>(betas[i]) : 1;
+        // f(first, n, at) of the rows of S, with their decays, which few rows have kept.
+        const auto for_rows = [&](bool again, auto f) {
+          for (int64_t first = 0; first < m; first += state_rows) {
+            const int64_t n = std::min(state_rows, m - first), at = i * m + first;
+            if (again && m <= state_rows) return f(first, n, at);
+            if (each)
+              for (int64_t l = 0; l < n; ++l)
+                decay[l] = math::exp(static_cast<double>(decays[at + l]));
+            else
+              std::fill(decay, decay + n, of_head);
+            f(first, n, at);
+          }
+        };
+        for (int64_t c = 0; c < E; ++c) e[c] = writes ? 0 : static_cast<double>(values[i * E + c]);
+        for_rows(false, [&](int64_t first, int64_t n, int64_t at) {
+          for (int64_t l = 0; l < n; ++l) key[l] = -decay[l] * static_cast<double>(reads[at + l]);
+          add_rows(S + first * E, n, E, key, e);
         });
+        for_rows(true, [&](int64_t first, int64_t n, int64_t at) {
+          for (int64_t l = 0; l < n; ++l) {
+            key[l] = strength * static_cast<double>(keys[at + l]);
+            query[l] = static_cast<double>(queries[at + l]);
+          }
+          double* const rows = S + first * E;
+          if (!writes) return update_rows(rows, n, E, decay, key, e, query, to);
+          std::copy_n(writes + at, n, write);
+          update_rows<true>(rows, n, E, decay, key, e, query, to, write, values + i * E);
+        });
+      });
     });
   });
   return out;

@@ -36,12 +36,10 @@ struct Complex {
 struct Table {
   std::vector<double> cos, sin;
   explicit Table(int64_t n) : cos(static_cast<size_t>(std::max<int64_t>(n / 2, 1))), sin(cos) {
-    parallel_for(std::ssize(cos), 1 << 10, [&](int64_t begin, int64_t end) {
-      for (auto k = static_cast<size_t>(begin); k < static_cast<size_t>(end); ++k) {
-        const double angle = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n);
-        cos[k] = std::cos(angle);
-        sin[k] = std::sin(angle);
-      }
+    parallel_for_each(std::ssize(cos), 1 << 10, [&](int64_t k) {
+      const double angle = 2 * std::numbers::pi * static_cast<double>(k) / static_cast<double>(n);
+      cos[static_cast<size_t>(k)] = std::cos(angle);
+      sin[static_cast<size_t>(k)] = std::sin(angle);
     });
   }
 };
@@ -126,21 +124,18 @@ class Plan {
                   : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n - 1)))),
         table_(size_) {
     if (size_ == n_) return;
-    for (int64_t k = 0; k < n_; ++k) {  // e^(-πi k²/n)
+    // e^(-πi k²/n), and the transform of e^(πi k²/n) for |k| < n, cyclic in size_. One lane of it is kept.
+    Complex<double> chirp(size_);
+    for (int64_t k = 0; k < n_; ++k) {
       const double angle =
           std::numbers::pi * static_cast<double>(k * k % (2 * n_)) / static_cast<double>(n_);
       cos_.push_back(static_cast<T>(std::cos(angle)));
       sin_.push_back(static_cast<T>(-std::sin(angle)));
-    }
-    // The transform of e^(πi k²/n) for |k| < n, cyclic in size_. One lane of it is kept.
-    Complex<double> chirp(size_);
-    for (int64_t k = 0; k < n_; ++k)
       for (const int64_t at : {k, (size_ - k) % size_}) {
-        const double angle =
-            std::numbers::pi * static_cast<double>(k * k % (2 * n_)) / static_cast<double>(n_);
         chirp.re[static_cast<size_t>(at * lanes)] = std::cos(angle);
         chirp.im[static_cast<size_t>(at * lanes)] = std::sin(angle);
       }
+    }
     transform_power(chirp.re.data(), chirp.im.data(), size_, table_, -1);
     for (int64_t k = 0; k < size_; ++k) {  // divided by size_, for the way back
       const auto at = static_cast<size_t>(k * lanes);
@@ -196,31 +191,25 @@ void mix(const T* x, int64_t n, int64_t C, double scale, const Plan<T>& along,
   // After the transform of rows: re and im (n, C).
   Tensor rows = Tensor::empty({2, n, C}, dtype_of<T>);
   T *const re = rows.data<T>(), *const im = re + n * C;
-  parallel_for((n + lanes - 1) / lanes, 1, [&](int64_t begin, int64_t end) {
-    Complex<T> work(across.size());
-    for (int64_t first = begin * lanes; first < std::min(n, end * lanes); first += lanes) {
-      const int64_t count = std::min(lanes, n - first);
-      std::fill(work.im.begin(), work.im.end(), T{0});
-      if (count < lanes) std::fill(work.re.begin(), work.re.end(), T{0});
-      kernels::transpose_into<T>(count, C, x + first * C, C, T{1}, work.re.data(), lanes, false);
-      across.apply(work.re.data(), work.im.data());
-      for (const auto& [from, to] : {std::pair{&work.re, re}, std::pair{&work.im, im}})
-        kernels::transpose_into<T>(C, count, from->data(), lanes, T{1}, to + first * C, C, false);
-    }
+  parallel_for_each((n + lanes - 1) / lanes, 1, [&](int64_t block) {
+    const int64_t first = block * lanes, count = std::min(lanes, n - first);
+    Complex<T> work(across.size());  // zeros
+    kernels::transpose_into<T>(count, C, x + first * C, C, T{1}, work.re.data(), lanes, false);
+    across.apply(work.re.data(), work.im.data());
+    for (const auto& [from, to] : {std::pair{&work.re, re}, std::pair{&work.im, im}})
+      kernels::transpose_into<T>(C, count, from->data(), lanes, T{1}, to + first * C, C, false);
   });
-  parallel_for((C + lanes - 1) / lanes, 1, [&](int64_t begin, int64_t end) {
+  parallel_for_each((C + lanes - 1) / lanes, 1, [&](int64_t block) {
+    const int64_t first = block * lanes, count = std::min(lanes, C - first);
     Complex<T> work(along.size());
-    for (int64_t first = begin * lanes; first < std::min(C, end * lanes); first += lanes) {
-      const int64_t count = std::min(lanes, C - first);
-      for (const auto& [from, to] : {std::pair{re, &work.re}, std::pair{im, &work.im}})
-        for (int64_t i = 0; i < n; ++i)  // lanes from `count` on hold any numbers
-          std::copy_n(from + i * C + first, count, to->data() + i * lanes);
-      along.apply(work.re.data(), work.im.data());
-      simd([=, factor = static_cast<T>(scale), from = work.re.data()] {
-        for (int64_t i = 0; i < n; ++i)
-          for (int64_t l = 0; l < count; ++l) y[i * C + first + l] = factor * from[i * lanes + l];
-      });
-    }
+    for (const auto& [from, to] : {std::pair{re, &work.re}, std::pair{im, &work.im}})
+      for (int64_t i = 0; i < n; ++i)  // lanes from `count` on hold any numbers
+        std::copy_n(from + i * C + first, count, to->data() + i * lanes);
+    along.apply(work.re.data(), work.im.data());
+    simd([=, factor = static_cast<T>(scale), from = work.re.data()] {
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t l = 0; l < count; ++l) y[i * C + first + l] = factor * from[i * lanes + l];
+    });
   });
 }
 
@@ -236,18 +225,16 @@ Tensor mixed(const Tensor& x, const std::vector<int32_t>& lengths, bool ortho) {
       if (n > 0) along[n];
     std::vector<std::pair<const int64_t, std::unique_ptr<Plan<T>>>*> plans;
     for (auto& plan : along) plans.push_back(&plan);
-    parallel_for(std::ssize(plans), 1, [&](int64_t begin, int64_t end) {
-      for (auto p = static_cast<size_t>(begin); p < static_cast<size_t>(end); ++p)
-        plans[p]->second = std::make_unique<Plan<T>>(plans[p]->first);
+    parallel_for_each(std::ssize(plans), 1, [&](int64_t p) {
+      auto& [n, plan] = *plans[static_cast<size_t>(p)];
+      plan = std::make_unique<Plan<T>>(n);
     });
     T* const to = out.data<T>();
-    parallel_for(B, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        const int64_t n = lengths[static_cast<size_t>(b)];
-        if (n == 0) continue;
-        const double scale = ortho ? 1 / std::sqrt(static_cast<double>(n * C)) : 1;
-        mix(in.data<T>() + b * N * C, n, C, scale, *along.at(n), across, to + b * N * C);
-      }
+    parallel_for_each(B, 1, [&](int64_t b) {
+      const int64_t n = lengths[static_cast<size_t>(b)];
+      if (n == 0) return;
+      const double scale = ortho ? 1 / std::sqrt(static_cast<double>(n * C)) : 1;
+      mix(in.data<T>() + b * N * C, n, C, scale, *along.at(n), across, to + b * N * C);
     });
   });
   return out;

@@ -15,19 +15,15 @@ namespace {
 
 constexpr int64_t width = 8;  // columns in a vector
 
-Tensor in_columns(const Tensor& rotations) {
-  const int64_t half = rotations.size(2);
-  Tensor out = Tensor::zeros(
-      {rotations.size(0), rotations.size(1), rotations.size(3), (half + width - 1) / width * width},
-      DType::f64);
-  copy_into(out.slice(3, 0, half), rotations.to(DType::f64).transpose(2, 3));
-  return out;
-}
-
 }  // namespace
 
 Hash::Hash(const Tensor& rotations, int64_t buckets)
-    : buckets_(buckets), columns_(in_columns(rotations)) {}
+    : buckets_(buckets),
+      columns_(Tensor::zeros({rotations.size(0), rotations.size(1), rotations.size(3),
+                              (rotations.size(2) + width - 1) / width * width},
+                             DType::f64)) {
+  copy_into(columns_.slice(3, 0, rotations.size(2)), rotations.to(DType::f64).transpose(2, 3));
+}
 
 template <class T>
 void Hash::operator()(const T* x, int64_t step, int64_t count, int64_t h, int64_t r,
@@ -81,20 +77,18 @@ Buckets hash_buckets(const Tensor& q, const Hash& hash, int64_t window, bool cau
   const Tensor x = q.contiguous();
   const std::vector<int32_t> real = tile::lengths_or("hash_buckets: lengths", lengths, B, N);
   dispatch_float(x.dtype(), [&]<class T>() {
-    parallel_for(B * H * rounds, 1, [&](int64_t first, int64_t end) {
-      for (int64_t at = first; at < end; ++at) {
-        const int64_t b = at / rounds / H, h = at / rounds % H, n = real[static_cast<size_t>(b)];
-        int32_t* const of = out.bucket.data<int32_t>() + at * N;
-        int32_t* const begin = out.begin.data<int32_t>() + at * (buckets + 1);
-        hash(x.data<T>() + (b * N * H + h) * D, H * D, n, h, at % rounds, of);
-        for (int64_t i = 0; i < n; ++i) ++begin[of[i] + 1];
-        for (int64_t c = 0; c < buckets; ++c) begin[c + 1] += begin[c];
-        std::vector<int32_t> next(begin, begin + buckets);
-        for (int64_t i = 0; i < n; ++i) {
-          const int32_t s = next[static_cast<size_t>(of[i])]++;
-          out.place.data<int32_t>()[at * N + i] = s;
-          out.sorted.data<int32_t>()[at * N + s] = static_cast<int32_t>(i);
-        }
+    parallel_for_each(B * H * rounds, 1, [&](int64_t at) {
+      const int64_t b = at / rounds / H, h = at / rounds % H, n = real[static_cast<size_t>(b)];
+      int32_t* const of = out.bucket.data<int32_t>() + at * N;
+      int32_t* const begin = out.begin.data<int32_t>() + at * (buckets + 1);
+      hash(x.data<T>() + (b * N * H + h) * D, H * D, n, h, at % rounds, of);
+      for (int64_t i = 0; i < n; ++i) ++begin[of[i] + 1];
+      for (int64_t c = 0; c < buckets; ++c) begin[c + 1] += begin[c];
+      std::vector<int32_t> next(begin, begin + buckets);
+      for (int64_t i = 0; i < n; ++i) {
+        const int32_t s = next[static_cast<size_t>(of[i])]++;
+        out.place.data<int32_t>()[at * N + i] = s;
+        out.sorted.data<int32_t>()[at * N + s] = static_cast<int32_t>(i);
       }
     });
   });

@@ -293,12 +293,10 @@ Tensor highest_keys(const Tensor& queries, const Tensor& keys, int64_t count,
   const Seen seen(options, {B, H, N, M});
   dispatch_float(q.dtype(), [&]<class T>() {
     Tensor packed = Tensor::empty({B, H, panels}, q.dtype());
-    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t head = begin; head < end; ++head)
-        kernels::pack_panels<T>(D, M, {k.data<T>() + (head / H * M * H + head % H) * D, 1, H * D},
-                                static_cast<T>(options.scale), 0,
-                                panels / (D * kernels::panel_width),
-                                packed.data<T>() + head * panels);
+    parallel_for_each(B * H, 1, [&](int64_t head) {
+      kernels::pack_panels<T>(D, M, {k.data<T>() + (head / H * M * H + head % H) * D, 1, H * D},
+                              static_cast<T>(options.scale), 0, panels / (D * kernels::panel_width),
+                              packed.data<T>() + head * panels);
     });
     const int64_t grain = std::max<int64_t>(1, task_flops / (2 * query_block * M * D));
     parallel_for(B * H * blocks, grain, [&](int64_t begin, int64_t end) {

@@ -1,11 +1,10 @@
 #include "longhand/attention/ops/joined_softmax.h"
 
-#include <algorithm>
 #include <limits>
 
 #include "longhand/attention/ops/joined.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/dry_run.h"
+#include "longhand/core/kernels/elementwise.h"
 
 namespace longhand::attention {
 
@@ -16,15 +15,12 @@ Variable joined_softmax_attention(const Variable& q, const Variable& k, const Va
   const auto [out, log_sums] = softmax_attention_with_sums(q, k, v, options);
   // A part without keys has log_sums of -inf. Weights are relative to the largest of all parts.
   const Tensor largest = max_of_parts(log_sums.value(), join);  // (B, H, N)
-  const Tensor some = [&] {
-    Tensor finite = Tensor::empty(largest.shape(), DType::u8);
-    if (is_dry()) return finite;
-    dispatch_float(largest.dtype(), [&]<class T>() {
-      std::transform(largest.data<T>(), largest.data<T>() + largest.numel(), finite.data<uint8_t>(),
-                     [](T x) { return x > -std::numeric_limits<T>::infinity(); });
-    });
-    return finite;
-  }();
+  Tensor some = Tensor::empty(largest.shape(), DType::u8);
+  dispatch_float(largest.dtype(), [&]<class T>() {
+    kernels::elementwise<uint8_t>(
+        some, [](T x) { return static_cast<uint8_t>(x > -std::numeric_limits<T>::infinity()); },
+        kernels::in<T>(largest));
+  });
   const Variable top = where(some, Variable(largest), 0.0);
   const Variable weight = unsqueeze(transpose(exp(log_sums - top), 1, 2), 3);  // (B, N, H, 1)
   const int64_t D = out.size(3);

@@ -107,12 +107,10 @@ template <class F>
 void for_groups(const Sizes& z, int64_t tokens, F visit) {
   const int64_t groups = z.groups(tokens);
   const int64_t size = ((tokens + groups - 1) / groups + block - 1) / block * block;
-  parallel_for(z.B * z.H * groups, 1, [&](int64_t from, int64_t to) {
-    for (int64_t task = from; task < to; ++task) {
-      const int64_t head = task / groups, group = task % groups;
-      visit(head / z.H, head % z.H, head, group, std::min(tokens, group * size),
-            std::min(tokens, (group + 1) * size));
-    }
+  parallel_for_each(z.B * z.H * groups, 1, [&](int64_t task) {
+    const int64_t head = task / groups, group = task % groups;
+    visit(head / z.H, head % z.H, head, group, std::min(tokens, group * size),
+          std::min(tokens, (group + 1) * size));
   });
 }
 
@@ -138,8 +136,7 @@ struct Task {
         shrink(scratch.take<T>(std::max(block, feature_block))) {
     if (!gradients) return;
     dfeatures = scratch.take<T>(feature_block * block);
-    rows = scratch.take<T>(rule.sizes.E * block);
-    transposed = scratch.take<T>(rule.sizes.E * block);
+    scratch.take_each(rule.sizes.E * block, rows, transposed);
   }
   FeatureTile<T> tile;
   T *const delta, *const top;  // one number per token

@@ -14,6 +14,7 @@
 
 #include "longhand/attention/ops/tile/listed_rows.h"
 #include "longhand/attention/ops/tile/operands.h"
+#include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/kernels/scratch.h"
 #include "longhand/core/math.h"
@@ -99,13 +100,10 @@ void put(tile::Gradient& gradient, int64_t b, int64_t h, const T* rows, int64_t 
 }
 
 // The row of query i of x (B, H, N, .), row-major, or null.
-template <class T>
-const T* row_of(const Tensor& x, int64_t b, int64_t h, int64_t i) {
-  return x.defined() ? x.data<T>() + ((b * x.size(1) + h) * x.size(2) + i) * x.size(3) : nullptr;
-}
-template <class T>
-T* row_of(Tensor& x, int64_t b, int64_t h, int64_t i) {
-  return x.defined() ? x.data<T>() + ((b * x.size(1) + h) * x.size(2) + i) * x.size(3) : nullptr;
+template <class T, class X>
+auto row_of(X& x, int64_t b, int64_t h, int64_t i) -> decltype(data_or_null<T>(x)) {
+  return x.defined() ? x.template data<T>() + ((b * x.size(1) + h) * x.size(2) + i) * x.size(3)
+                     : nullptr;
 }
 
 struct Saved {
@@ -138,32 +136,30 @@ void forward(const Saved& s, Tensor& out, Tensor& sums) {
   const Heads<T> to(out);
   constexpr int64_t block = 64;  // queries of a task
   const int64_t blocks = (N + block - 1) / block;
-  parallel_for(s.q.size(0) * H * blocks, 1, [&](int64_t begin, int64_t end) {
+  parallel_for_each(s.q.size(0) * H * blocks, 1, [&](int64_t task) {
     std::vector<T> p, part(D);
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t b = task / blocks / H, h = task / blocks % H, first = task % blocks * block;
-      const KeyRows<const T> k{ks.at(b, 0, h), ks.token}, v{vs.at(b, 0, h), vs.token};
-      s.for_queries(
-          b, h, first, std::min(N, first + block),
-          [&](int64_t j) {
-            prefetch_row(k.at(j), D);
-            prefetch_row(v.at(j), D);
-          },
-          [&](int64_t i, const std::vector<int32_t>& listed) {
-            if (listed.empty()) {
-              std::fill_n(to.at(b, i, h), D, T{0});
-              T* const of_none = row_of<T>(sums, b, h, i);
-              of_none[0] = -std::numeric_limits<T>::infinity();
-              of_none[1] = 1;
-              return;
-            }
-            p.resize(std::max(p.size(), listed.size()));
-            attend_to_listed<T>(qs.at(b, i, h), k, v, listed,
-                                {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
-                                static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h),
-                                row_of<T>(sums, b, h, i));
-          });
-    }
+    const int64_t b = task / blocks / H, h = task / blocks % H, first = task % blocks * block;
+    const KeyRows<const T> k{ks.at(b, 0, h), ks.token}, v{vs.at(b, 0, h), vs.token};
+    s.for_queries(
+        b, h, first, std::min(N, first + block),
+        [&](int64_t j) {
+          prefetch_row(k.at(j), D);
+          prefetch_row(v.at(j), D);
+        },
+        [&](int64_t i, const std::vector<int32_t>& listed) {
+          if (listed.empty()) {
+            std::fill_n(to.at(b, i, h), D, T{0});
+            T* const of_none = row_of<T>(sums, b, h, i);
+            of_none[0] = -std::numeric_limits<T>::infinity();
+            of_none[1] = 1;
+            return;
+          }
+          p.resize(std::max(p.size(), listed.size()));
+          attend_to_listed<T>(qs.at(b, i, h), k, v, listed,
+                              {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
+                              static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h),
+                              row_of<T>(sums, b, h, i));
+        });
   });
 }
 
@@ -173,44 +169,29 @@ void backward(const Saved& s, const Tensor& grad, const Tensor& dlog_sums,
   const int64_t N = s.q.size(1), H = s.q.size(2), D = s.q.size(3), M = s.k.size(1);
   const Heads<const T> qs(s.q), outs(s.out), douts(grad);
   // Queries add to the gradients of shared keys, so a head is one task.
-  parallel_for(s.q.size(0) * H, 1, [&](int64_t begin, int64_t end) {
+  parallel_for_each(s.q.size(0) * H, 1, [&](int64_t task) {
     std::vector<T> p, ds;
     Workspace<AllKeys<T>> of_head(N, M, D);
     AllKeys<T>& all = *of_head;
-    for (int64_t task = begin; task < end; ++task) {
-      const int64_t b = task / H, h = task % H;
-      all.start(Heads<const T>(s.k), Heads<const T>(s.v), b, h);
-      s.for_queries(
-          b, h, 0, N, [&](int64_t j) { prefetch_row(all.at(j), 4 * D); },
-          [&](int64_t i, const std::vector<int32_t>& listed) {
-            if (listed.empty()) return;
-            p.resize(std::max(p.size(), listed.size()));
-            ds.resize(p.size());
-            add_gradients<T>(
-                {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
-                 dlog_sums.defined() ? dlog_sums.data<T>()[(b * H + h) * N + i] : T{0},
-                 all.dq + i * D, row_of<T>(dadded, b, h, i)},
-                all, listed, {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)},
-                static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
-          });
-      put(gradients[0], b, h, all.dq, D);
-      put(gradients[1], b, h, all.at(0) + 2 * D, 4 * D);
-      put(gradients[2], b, h, all.at(0) + 3 * D, 4 * D);
-    }
+    const int64_t b = task / H, h = task % H;
+    all.start(Heads<const T>(s.k), Heads<const T>(s.v), b, h);
+    s.for_queries(
+        b, h, 0, N, [&](int64_t j) { prefetch_row(all.at(j), 4 * D); },
+        [&](int64_t i, const std::vector<int32_t>& listed) {
+          if (listed.empty()) return;
+          p.resize(std::max(p.size(), listed.size()));
+          ds.resize(p.size());
+          add_gradients<T>(
+              {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
+               dlog_sums.defined() ? dlog_sums.data<T>()[(b * H + h) * N + i] : T{0},
+               all.dq + i * D, row_of<T>(dadded, b, h, i)},
+              all, listed, {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)},
+              static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
+        });
+    put(gradients[0], b, h, all.dq, D);
+    put(gradients[1], b, h, all.at(0) + 2 * D, 4 * D);
+    put(gradients[2], b, h, all.at(0) + 3 * D, 4 * D);
   });
-}
-
-// L (B, H, N)
-Tensor log_sums_of(const Tensor& sums) {
-  Tensor out = Tensor::empty({sums.size(0), sums.size(1), sums.size(2)}, sums.dtype());
-  dispatch_float(sums.dtype(), [&]<class T>() {
-    parallel_for(out.numel(), 1 << 12, [&](int64_t begin, int64_t end) {
-      simd([=, x = sums.data<T>(), to = out.data<T>()] {
-        for (int64_t i = begin; i < end; ++i) to[i] = x[2 * i] - math::log(x[2 * i + 1]);
-      });
-    });
-  });
-  return out;
 }
 
 // log_sums only if `with_sums`.
@@ -234,7 +215,7 @@ SoftmaxAttentionResult compute(const Variable& queries, const Variable& keys,
                     .k = k.value(),
                     .v = v.value(),
                     .added = operands.size() > 3 ? operands[3].value() : Tensor(),
-                    .factors = options.factors.defined() ? options.factors.contiguous() : Tensor(),
+                    .factors = options.factors.contiguous(),
                     .scale = options.scale,
                     .keys_of = std::move(keys_of),
                     .out = out,
@@ -247,7 +228,9 @@ SoftmaxAttentionResult compute(const Variable& queries, const Variable& keys,
                       ", ", N, ", most), got ", of_lists->dtype(), " ", of_lists->shape());
   dispatch_float(q.dtype(), [&]<class T>() { forward<T>(saved, out, sums); });
   ShortVector<Tensor> results{out};
-  if (with_sums) results.push_back(log_sums_of(sums));
+  if (with_sums)  // L (B, H, N)
+    results.push_back(ops::pointwise([](auto m, auto factor) { return m - math::log(factor); },
+                                     sums.select(3, 0), sums.select(3, 1)));
   const Variables recorded = record_all(
       "listed_attention", results, operands,
       [saved](std::span<const Tensor> grads, std::span<GradSlot> slots) {

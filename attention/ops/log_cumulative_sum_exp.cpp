@@ -36,25 +36,23 @@ Variable log_cumulative_sum_exp(const Variable& x) {
   const int64_t N = x.size(1), H = x.size(2), D = x.size(3), token = H * D;
   Tensor out = Tensor::empty(x.shape(), x.dtype());
   dispatch_float(x.dtype(), [&]<class T>() {
-    parallel_for(x.size(0) * H, 1, [&](int64_t begin, int64_t end) {
+    parallel_for_each(x.size(0) * H, 1, [&](int64_t head) {
       std::vector<double> scales(D), sums(D);  // the sum is e^scale sum, with sum >= 1
-      for (int64_t head = begin; head < end; ++head) {
-        std::fill(scales.begin(), scales.end(), -std::numeric_limits<double>::infinity());
-        std::fill(sums.begin(), sums.end(), 0.0);
-        simd([=, from = in.data<T>() + (head / H * N * H + head % H) * D,
-              to = out.data<T>() + (head / H * N * H + head % H) * D, c = scales.data(),
-              s = sums.data()] {
-          for (int64_t at = 0; at < N * token; at += token)
+      std::fill(scales.begin(), scales.end(), -std::numeric_limits<double>::infinity());
+      std::fill(sums.begin(), sums.end(), 0.0);
+      simd([=, from = in.data<T>() + (head / H * N * H + head % H) * D,
+            to = out.data<T>() + (head / H * N * H + head % H) * D, c = scales.data(),
+            s = sums.data()] {
+        for (int64_t at = 0; at < N * token; at += token)
 #pragma GCC ivdep
-            for (int64_t d = 0; d < D; ++d) {
-              const double t = static_cast<double>(from[at + d]);
-              const double e = math::exp(-std::abs(t - c[d]));
-              s[d] = t > c[d] ? s[d] * e + 1 : s[d] + e;
-              c[d] = t > c[d] ? t : c[d];
-              to[at + d] = static_cast<T>(c[d] + log_of(s[d]));
-            }
-        });
-      }
+          for (int64_t d = 0; d < D; ++d) {
+            const double t = static_cast<double>(from[at + d]);
+            const double e = math::exp(-std::abs(t - c[d]));
+            s[d] = t > c[d] ? s[d] * e + 1 : s[d] + e;
+            c[d] = t > c[d] ? t : c[d];
+            to[at + d] = static_cast<T>(c[d] + log_of(s[d]));
+          }
+      });
     });
   });
   return record(
@@ -63,24 +61,22 @@ Variable log_cumulative_sum_exp(const Variable& x) {
         const Tensor dy = grad_out.contiguous();
         Tensor dx = Tensor::empty(in.shape(), in.dtype());
         dispatch_float(in.dtype(), [&]<class T>() {
-          parallel_for(in.size(0) * H, 1, [&](int64_t begin, int64_t end) {
+          parallel_for_each(in.size(0) * H, 1, [&](int64_t head) {
             std::vector<double> sums(D);
-            for (int64_t head = begin; head < end; ++head) {
-              std::fill(sums.begin(), sums.end(), 0.0);
-              const int64_t first = (head / H * N * H + head % H) * D;
-              simd([=, a = in.data<T>() + first, y = out.data<T>() + first,
-                    g = dy.data<T>() + first, to = dx.data<T>() + first, s = sums.data()] {
-                for (int64_t at = (N - 1) * token; at >= 0; at -= token)
+            std::fill(sums.begin(), sums.end(), 0.0);
+            const int64_t first = (head / H * N * H + head % H) * D;
+            simd([=, a = in.data<T>() + first, y = out.data<T>() + first, g = dy.data<T>() + first,
+                  to = dx.data<T>() + first, s = sums.data()] {
+              for (int64_t at = (N - 1) * token; at >= 0; at -= token)
 #pragma GCC ivdep
-                  for (int64_t d = 0; d < D; ++d) {
-                    const T own = y[at + d], next = at == (N - 1) * token ? own : y[at + token + d];
-                    s[d] = static_cast<double>(g[at + d]) +
-                           static_cast<double>(math::exp(own - next)) * s[d];
-                    to[at + d] =
-                        static_cast<T>(static_cast<double>(math::exp(a[at + d] - own)) * s[d]);
-                  }
-              });
-            }
+                for (int64_t d = 0; d < D; ++d) {
+                  const T own = y[at + d], next = at == (N - 1) * token ? own : y[at + token + d];
+                  s[d] = static_cast<double>(g[at + d]) +
+                         static_cast<double>(math::exp(own - next)) * s[d];
+                  to[at + d] =
+                      static_cast<T>(static_cast<double>(math::exp(a[at + d] - own)) * s[d]);
+                }
+            });
           });
         });
         slots[0].take(dx);

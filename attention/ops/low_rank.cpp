@@ -29,8 +29,8 @@ struct Kept {
 // A parallel loop that a dry run enters, since most of the memory is taken in it.
 template <class F>
 void for_matrices(int64_t count, F&& body) {
-  if (is_dry()) return body(int64_t{0}, count);
-  parallel_for(count, 1, body);
+  for (int64_t i = 0; is_dry() && i < count; ++i) body(i);
+  parallel_for_each(count, 1, body);
 }
 
 Kept decompose(const Tensor& P, const LowRankOptions& rule) {
@@ -101,15 +101,12 @@ LowRank low_rank(const Variable& P, const Tensor& lengths, const LowRankOptions&
       lengths.defined() ? lengths.to_vector<int32_t>() : std::vector<int32_t>();
   Tensor out = Tensor::zeros(P.shape(), P.dtype());
   std::vector<Kept> kept(static_cast<size_t>(P.size(0) * P.size(1)));
-  for_matrices(std::ssize(kept), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Tensor from = real_part(P.value(), i, n).to(DType::f64);
-      if (from.numel() == 0) continue;
-      kept[i] = decompose(from, options);
-      const Tensor u = first(kept[i].svd.u, kept[i].rank);
-      Tensor to = real_part(out, i, n);
-      copy_into(to, product(u, product(u.transpose(0, 1), from)));
-    }
+  for_matrices(std::ssize(kept), [&](int64_t i) {
+    const Tensor from = real_part(P.value(), i, n).to(DType::f64);
+    if (from.numel() == 0) return;
+    kept[i] = decompose(from, options);
+    const Tensor u = first(kept[i].svd.u, kept[i].rank);
+    copy_into(real_part(out, i, n), product(u, product(u.transpose(0, 1), from)));
   });
   LowRank result;
   double matrices = 0;
@@ -124,12 +121,9 @@ LowRank low_rank(const Variable& P, const Tensor& lengths, const LowRankOptions&
       "low_rank", out, {P},
       [kept, n, projector = options.projector](const Tensor& dPr, std::span<GradSlot> slots) {
         Tensor dP = Tensor::zeros(dPr.shape(), dPr.dtype());
-        for_matrices(std::ssize(kept), [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            Tensor to = real_part(dP, i, n);
-            const Tensor G = real_part(dPr, i, n).to(DType::f64);
-            if (G.numel()) copy_into(to, gradient(kept[i], G, projector));
-          }
+        for_matrices(std::ssize(kept), [&](int64_t i) {
+          const Tensor G = real_part(dPr, i, n).to(DType::f64);
+          if (G.numel()) copy_into(real_part(dP, i, n), gradient(kept[i], G, projector));
         });
         slots[0].take(dP);
       });

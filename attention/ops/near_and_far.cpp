@@ -8,9 +8,9 @@
 #include "longhand/attention/ops/near_and_far.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "longhand/attention/ops/normalised.h"
+#include "longhand/attention/ops/tile/lanes.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/math.h"
@@ -19,9 +19,6 @@
 
 namespace longhand::attention {
 namespace {
-
-template <class T>
-constexpr T never = -std::numeric_limits<T>::infinity();
 
 // The parts that a query attends to: near keys, and those of up to two FarSums.
 constexpr int64_t most_parts = 3;
@@ -36,12 +33,12 @@ struct PartWeights {
 
   // Parts without any weight are left out. Smaller normalisers cannot be rescaled, and are counted.
   void add(T log, T normaliser) {
-    if (normaliser < smallest_normaliser<T> || log == never<T>) normaliser = 0;
+    if (normaliser < smallest_normaliser<T> || log == -tile::infinity<T>) normaliser = 0;
     logs[count] = log, normalisers[count++] = normaliser;
   }
   // to_p = e^(log_p) / Σ_q e^(log_q) normaliser_q, or 0.
   void write(T* to) const {
-    T top = never<T>, sum = 0;
+    T top = -tile::infinity<T>, sum = 0;
     for (int64_t p = 0; p < count; ++p)
       if (normalisers[p] != 0) top = std::max(top, logs[p] + math::log(normalisers[p]));
     for (int64_t p = 0; p < count; ++p) {
@@ -66,29 +63,15 @@ void for_queries(const Shape& x, F visit) {
   });
 }
 
-// (B, N, H, parts) weights. `lengths` of the samples.
-template <class T>
-Tensor part_weights(const SoftmaxAttentionResult& near, const std::vector<FarSums>& far,
-                    const std::vector<int32_t>& lengths) {
-  const Shape& x = near.out.shape();
-  const int64_t N = x[1], H = x[2], D = x[3], parts = 1 + static_cast<int64_t>(far.size());
-  const Tensor L = near.log_sums.value().contiguous();
-  Tensor out = Tensor::empty({x[0], N, H, parts}, near.out.dtype());
-  for_queries(x, [&](int64_t b, int64_t h, int64_t i) {
-    PartWeights<T> weights;
-    weights.add(L.data<T>()[(b * H + h) * N + i], 1);
-    for (const FarSums& f : far) {
-      const int64_t row = i - f.first, n = f.sums.size(1);
-      if (row < 0 || row >= n || i >= lengths[b] - f.gap)
-        weights.add(0, 0);
-      else
-        weights.add(f.log_scale.data<T>()[(b * H + h) * n + row],
-                    f.sums.value().data<T>()[((b * n + row) * H + h) * (D + 1) + D]);
-    }
-    weights.write(out.data<T>() + ((b * N + i) * H + h) * parts);
-  });
-  return out;
-}
+// The sums of one FarSums, of n queries from `first` on, and their place in memory.
+struct FarRows {
+  int64_t first, n;
+
+  bool has(int64_t i) const { return first <= i && i < first + n; }
+  int64_t at(int64_t b, int64_t h, int64_t i, int64_t H) const {
+    return (b * n + i - first) * H + h;
+  }
+};
 
 }  // namespace
 
@@ -101,64 +84,74 @@ Variable near_and_far(const SoftmaxAttentionResult& near, std::vector<FarSums> f
   }
   const Shape x = near.out.shape();
   const int64_t N = x[1], H = x[2], D = x[3], parts = 1 + static_cast<int64_t>(far.size());
-  Tensor weights, out = Tensor::empty(x, near.out.dtype());
-  const Tensor values = near.out.value().contiguous();
+  Tensor out = Tensor::empty(x, near.out.dtype()),
+         weights = Tensor::empty({x[0], N, H, parts}, near.out.dtype());
+  const Tensor values = near.out.value().contiguous(),
+               log_sums = near.log_sums.value().contiguous();
   Variables operands{near.out, near.log_sums};
-  std::vector<Shape> shapes;
-  std::vector<int64_t> firsts;
+  std::vector<FarRows> rows;
   for (const FarSums& f : far) {
     operands.push_back(f.sums);
-    shapes.push_back(f.sums.shape());
-    firsts.push_back(f.first);
+    rows.push_back({f.first, f.sums.size(1)});
   }
   dispatch_float(out.dtype(), [&]<class T>() {
-    weights = part_weights<T>(near, far, lengths);
-    for_queries(x, [&](int64_t b, int64_t h, int64_t i) {
+    const T *sums[most_parts] = {}, *scales[most_parts] = {};
+    for (size_t p = 0; p < far.size(); ++p)
+      sums[p] = far[p].sums.value().data<T>(), scales[p] = far[p].log_scale.data<T>();
+    for_queries(x, [&, L = log_sums.data<T>(), v = values.data<T>(), of_parts = weights.data<T>(),
+                    to_out = out.data<T>()](int64_t b, int64_t h, int64_t i) {
       const int64_t at = (b * N + i) * H + h;
-      const T *const w = weights.data<T>() + at * parts, *const from = values.data<T>() + at * D;
-      T* const to = out.data<T>() + at * D;
-      for (int64_t d = 0; d < D; ++d) to[d] = w[0] * from[d];
-      for (int64_t p = 1; p < parts; ++p) {
-        if (w[p] == 0) continue;
-        const FarSums& f = far[p - 1];
-        const T* const sums =
-            f.sums.value().data<T>() + ((b * f.sums.size(1) + i - f.first) * H + h) * (D + 1);
-        for (int64_t d = 0; d < D; ++d) to[d] += w[p] * sums[d];
+      PartWeights<T> all;
+      all.add(L[(b * H + h) * N + i], 1);
+      for (size_t p = 0; p < far.size(); ++p)
+        if (const FarRows& of = rows[p]; !of.has(i) || i >= lengths[b] - far[p].gap)
+          all.add(0, 0);
+        else
+          all.add(scales[p][(b * H + h) * of.n + i - of.first],
+                  sums[p][of.at(b, h, i, H) * (D + 1) + D]);
+      T *const w = of_parts + at * parts, *const to = to_out + at * D;
+      all.write(w);
+      for (int64_t d = 0; d < D; ++d) to[d] = w[0] * v[at * D + d];
+      for (size_t p = 0; p < far.size(); ++p) {
+        if (w[p + 1] == 0) continue;
+        const T* const row = sums[p] + rows[p].at(b, h, i, H) * (D + 1);
+        for (int64_t d = 0; d < D; ++d) to[d] += w[p + 1] * row[d];
       }
     });
   });
   return record(
       "near_and_far", out, operands, [=](const Tensor& grad_out, std::span<GradSlot> grad_in) {
         const Tensor g = grad_out.contiguous();
-        Tensor dx = Tensor::empty(x, g.dtype()), dL = Tensor::empty({x[0], H, N}, g.dtype());
-        std::vector<Tensor> dsums;
-        for (const Shape& shape : shapes) dsums.push_back(Tensor::empty(shape, g.dtype()));
+        std::vector<Tensor> gradients{Tensor::empty(x, g.dtype()),
+                                      Tensor::empty({x[0], H, N}, g.dtype())};
+        for (const FarRows& of : rows)
+          gradients.push_back(Tensor::empty({x[0], of.n, H, D + 1}, g.dtype()));
         dispatch_float(g.dtype(), [&]<class T>() {
-          for_queries(x, [&](int64_t b, int64_t h, int64_t i) {
+          T* of_far[most_parts] = {};
+          for (size_t p = 0; p < rows.size(); ++p) of_far[p] = gradients[2 + p].data<T>();
+          for_queries(x, [&, of_parts = weights.data<T>(), dout = g.data<T>(), o = out.data<T>(),
+                          v = values.data<T>(), to_x = gradients[0].data<T>(),
+                          to_L = gradients[1].data<T>()](int64_t b, int64_t h, int64_t i) {
             const int64_t at = (b * N + i) * H + h;
-            const T *const w = weights.data<T>() + at * parts, *const gi = g.data<T>() + at * D,
-                           *const o = out.data<T>() + at * D, *const v = values.data<T>() + at * D;
-            T* const to = dx.data<T>() + at * D;
+            const T *const w = of_parts + at * parts, *const gi = dout + at * D;
+            T* const to = to_x + at * D;
             T delta = 0, of_near = 0;
             for (int64_t d = 0; d < D; ++d) {
-              delta += gi[d] * o[d];
-              of_near += gi[d] * v[d];
+              delta += gi[d] * o[at * D + d];
+              of_near += gi[d] * v[at * D + d];
               to[d] = w[0] * gi[d];
             }
-            dL.data<T>()[(b * H + h) * N + i] = w[0] * (of_near - delta);
-            for (int64_t p = 1; p < parts; ++p) {
-              const int64_t row = i - firsts[p - 1], n = shapes[p - 1][1];
-              if (row < 0 || row >= n) continue;
-              T* const sums = dsums[p - 1].data<T>() + ((b * n + row) * H + h) * (D + 1);
-              for (int64_t d = 0; d < D; ++d) sums[d] = w[p] * gi[d];
-              sums[D] = -w[p] * delta;
+            to_L[(b * H + h) * N + i] = w[0] * (of_near - delta);
+            for (size_t p = 0; p < rows.size(); ++p) {
+              if (!rows[p].has(i)) continue;
+              T* const sums = of_far[p] + rows[p].at(b, h, i, H) * (D + 1);
+              for (int64_t d = 0; d < D; ++d) sums[d] = w[p + 1] * gi[d];
+              sums[D] = -w[p + 1] * delta;
             }
           });
         });
-        if (grad_in[0]) grad_in[0].take(dx);
-        if (grad_in[1]) grad_in[1].take(dL);
-        for (size_t p = 0; p < dsums.size(); ++p)
-          if (grad_in[2 + p]) grad_in[2 + p].take(dsums[p]);
+        for (size_t i = 0; i < grad_in.size(); ++i)
+          if (grad_in[i]) grad_in[i].take(gradients[i]);
       });
 }
 

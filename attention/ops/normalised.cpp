@@ -95,11 +95,9 @@ Tensor running_max(const Tensor& x) {
   Tensor out = x.contiguous().clone();
   const int64_t N = x.size(1), H = x.size(2);
   dispatch_float(x.dtype(), [&]<class T>() {
-    parallel_for(x.size(0), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        T* const p = out.data<T>() + b * N * H;
-        for (int64_t i = H; i < N * H; ++i) p[i] = std::max(p[i], p[i - H]);
-      }
+    parallel_for_each(x.size(0), 1, [&](int64_t b) {
+      T* const p = out.data<T>() + b * N * H;
+      for (int64_t i = H; i < N * H; ++i) p[i] = std::max(p[i], p[i - H]);
     });
   });
   return out;

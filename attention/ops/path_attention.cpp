@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "longhand/attention/ops/inverse.h"
+#include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
@@ -191,11 +192,10 @@ Variable over_chunks(const Variables& operands, double scale) {
          log_sums = Tensor::empty({heads, chunks, c}, x.queries.dtype());
   dispatch_float(out.dtype(), [&]<class T>() {
     const int64_t of_chunk = c * out.size(3);
-    parallel_for(heads * chunks, 1, [&](int64_t begin, int64_t end) {
+    parallel_for_each(heads * chunks, 1, [&](int64_t r) {
       Workspace<PathHead<T>> work(x, scale, false);
-      for (int64_t r = begin; r < end; ++r)
-        work->forward(r / chunks, r % chunks, out.data<T>() + r * of_chunk,
-                      log_sums.data<T>() + r * c);
+      work->forward(r / chunks, r % chunks, out.data<T>() + r * of_chunk,
+                    log_sums.data<T>() + r * c);
     });
   });
   return record(
@@ -207,14 +207,13 @@ Variable over_chunks(const Variables& operands, double scale) {
         const PathChunks to = chunks_of(gradients);
         dispatch_float(out.dtype(), [&]<class T>() {
           const int64_t of_chunk = c * out.size(3);
-          parallel_for(heads, 1, [&](int64_t begin, int64_t end) {
+          parallel_for_each(heads, 1, [&](int64_t head) {
             Workspace<PathHead<T>> work(x, scale, true);
-            for (int64_t head = begin; head < end; ++head)
-              for (int64_t n = 0; n < chunks; ++n) {
-                const int64_t r = head * chunks + n;
-                work->backward(head, n, out.data<T>() + r * of_chunk, log_sums.data<T>() + r * c,
-                               dout.data<T>() + r * of_chunk, to);
-              }
+            for (int64_t n = 0; n < chunks; ++n) {
+              const int64_t r = head * chunks + n;
+              work->backward(head, n, out.data<T>() + r * of_chunk, log_sums.data<T>() + r * c,
+                             dout.data<T>() + r * of_chunk, to);
+            }
           });
         });
         for (size_t i = 0; i < slots.size(); ++i)
@@ -251,9 +250,7 @@ Variable path_attention(const PathInputs& in) {
                     "path_attention: expected q (B, N, H, D) that is not empty, got ", shape);
   const int64_t B = shape[0], N = shape[1], H = shape[2], D = shape[3];
   const auto expect = [&](const char* name, const Variable& x, const Shape& expected) {
-    check<ShapeError>(x.shape() == expected && x.dtype() == in.q.dtype(),
-                      "path_attention: expected ", name, " ", in.q.dtype(), " of shape ", expected,
-                      ", got ", x.dtype(), " of shape ", x.shape());
+    tile::check_operand("path_attention", name, x.value(), in.q.dtype(), expected);
   };
   expect("k", in.k, shape), expect("v", in.v, shape), expect("w", in.w, shape);
   expect("beta", in.beta, {B, N, H});
@@ -292,20 +289,18 @@ void reflect_keys(const Tensor& keys, const Tensor& w, const Tensor& beta) {
                     keys.strides());
   const Tensor rows = w.contiguous(), strengths = beta.contiguous();
   dispatch_float(keys.dtype(), [&]<class T>() {
-    parallel_for(keys.size(0) * H, std::max<int64_t>(1, 16384 / (t * D)),
-                 [&](int64_t begin, int64_t end) {
-                   simd([&, D = D] {
-                     for (int64_t r = begin; r < end; ++r) {
-                       const T* const of = rows.data<T>() + r * D;
-                       for (int64_t j = 0; j < t; ++j) {
-                         T* const key = const_cast<T*>(keys.data<T>()) + r / H * keys.strides()[0] +
-                                        r % H * keys.strides()[1] + j * keys.strides()[2];
-                         const T factor = strengths.data<T>()[r] * kernels::row_dot(key, of, D);
-                         for (int64_t d = 0; d < D; ++d) key[d] -= factor * of[d];
-                       }
-                     }
-                   });
-                 });
+    parallel_for_each(keys.size(0) * H, std::max<int64_t>(1, 16384 / (t * D)), [&](int64_t r) {
+      simd([=, step = keys.strides()[2], strength = strengths.data<T>()[r],
+            of = rows.data<T>() + r * D,
+            first = const_cast<T*>(keys.data<T>()) + r / H * keys.strides()[0] +
+                    r % H * keys.strides()[1]] {
+        for (int64_t j = 0; j < t; ++j) {
+          T* const key = first + j * step;
+          const T factor = strength * kernels::row_dot(key, of, D);
+          for (int64_t d = 0; d < D; ++d) key[d] -= factor * of[d];
+        }
+      });
+    });
   });
 }
 

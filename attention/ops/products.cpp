@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <numbers>
-#include <vector>
 
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/parallel.h"
@@ -16,12 +15,11 @@ namespace {
 
 constexpr int64_t grain = 16;  // rows of a task
 
-// The `count` products of rows x (…, D): write(x, r) sets r, of n entries, each(f) calls f(l, i, j, c) for
+// The `count` products of rows x (…, D) of floats: write(x, r) sets r, of n entries, each(f) calls f(l, i, j, c) for
 // the pair at index l, and give(x, dr, dx) turns the gradient of r into that of x.
 template <class Write, class Each, class Give>
 Variable products(const char* name, const Variable& x, int64_t n, int64_t count, const Write& write,
                   const Each& each, const Give& give) {
-  ops::check_float(name, x);
   const Tensor in = x.value().contiguous();
   Shape shape = x.shape();
   shape[-1] = count;

@@ -63,8 +63,8 @@ Tensor conjugate_gradients(const std::function<Tensor(const Tensor& p)>& product
   Tensor r = y.contiguous().clone(), p = r.clone(), x = Tensor::zeros(y.shape(), y.dtype());
   Tensor squares = Tensor::empty({2, rows}, y.dtype());  // |r|² of each row, and where it ends
   dispatch_float(y.dtype(), [&]<class T>() {
-    T* const square = squares.data<T>();
-    T* const least = square + rows;
+    T *const square = squares.data<T>(), *const least = square + rows;
+    T *const all_x = x.data<T>(), *const all_r = r.data<T>(), *const all_p = p.data<T>();
     // How many rows f is true for.
     const auto count = [&](auto f) {
       return parallel_sum<int64_t>(rows, std::max<int64_t>(1, 4096 / D),
@@ -78,17 +78,16 @@ Tensor conjugate_gradients(const std::function<Tensor(const Tensor& p)>& product
     };
     int64_t left = count([&](int64_t row) {
       constexpr T relative = std::numeric_limits<T>::epsilon() / 8;
-      const T* const of = r.data<T>() + row * D;
+      const T* const of = all_r + row * D;
       square[row] = kernels::row_dot(of, of, D);
       least[row] = square[row] * relative * relative;
       return true;
     });
     for (int64_t step = 0; step < steps && (step == 0 || left > 0); ++step) {
       const Tensor products = product(p).contiguous();
-      left = count([&](int64_t row) {
-        const T* const Mp = products.data<T>() + row * D;
-        T *const xs = x.data<T>() + row * D, *const rs = r.data<T>() + row * D,
-                 *const ps = p.data<T>() + row * D;
+      left = count([&, all_Mp = products.data<T>()](int64_t row) {
+        const T* const Mp = all_Mp + row * D;
+        T *const xs = all_x + row * D, *const rs = all_r + row * D, *const ps = all_p + row * D;
         const T curvature = kernels::row_dot(ps, Mp, D), before = square[row];
         if (before == 0 || before < least[row] || curvature <= 0) {  // not if NaN or infinite
           std::fill_n(ps, D, T{0});

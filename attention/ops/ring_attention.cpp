@@ -11,12 +11,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/tile/sink.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/core/error.h"
-#include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/view.h"
 
@@ -45,18 +45,17 @@ struct Attended {
     dispatch_float(out.dtype(), [&]<class T>() {
       const T *const more = o.data<T>(), *const more_log = l.data<T>();
       T *const to = out.data<T>(), *const to_log = log_sums.data<T>();
-      parallel_for(B * n, 64, [=](int64_t begin, int64_t end) {
-        for (int64_t token = begin; token < end; ++token)
-          for (int64_t h = 0; h < H; ++h) {
-            const int64_t at = (token / n * H + h) * n + token % n, row = (token * H + h) * D;
-            const T a = to_log[at], b = more_log[at], top = std::max(a, b);
-            if (b == -std::numeric_limits<T>::infinity()) continue;
-            const T weight_a = std::exp(a - top), weight_b = std::exp(b - top),
-                    sum = weight_a + weight_b;
-            for (int64_t d = row; d < row + D; ++d)
-              to[d] = (weight_a * to[d] + weight_b * more[d]) / sum;
-            to_log[at] = top + std::log(sum);
-          }
+      parallel_for_each(B * n, 64, [=](int64_t token) {
+        for (int64_t h = 0; h < H; ++h) {
+          const int64_t at = (token / n * H + h) * n + token % n, row = (token * H + h) * D;
+          const T a = to_log[at], b = more_log[at], top = std::max(a, b);
+          if (b == -std::numeric_limits<T>::infinity()) continue;
+          const T weight_a = std::exp(a - top), weight_b = std::exp(b - top),
+                  sum = weight_a + weight_b;
+          for (int64_t d = row; d < row + D; ++d)
+            to[d] = (weight_a * to[d] + weight_b * more[d]) / sum;
+          to_log[at] = top + std::log(sum);
+        }
       });
     });
   }
@@ -90,12 +89,10 @@ class Ring {
     return out;
   }
 
-  struct Gradients {
-    Tensor q, own;  // own: as pack()
-  };
-  Gradients backward(const Tensor& q, const Tensor& own, const Attended& result,
-                     const Tensor& dout) const {
-    Gradients out{Tensor::zeros(q.shape(), q.dtype()), {}};
+  /// The gradients of q, and of `own`, as pack().
+  std::pair<Tensor, Tensor> backward(const Tensor& q, const Tensor& own, const Attended& result,
+                                     const Tensor& dout) const {
+    Tensor dq = Tensor::zeros(q.shape(), q.dtype());
     Tensor block = own, sum;  // sum: of the gradients of the block, from the parts before this one
     Join::Arrival sum_arrival;
     for (int64_t step = 0; step < parts_; ++step) {
@@ -105,21 +102,20 @@ class Ring {
         share = Tensor::zeros(own.shape(), own.dtype());
         Tensor dk = share.select(0, 0), dv = share.select(0, 1);
         add_softmax_attention_gradients(q, block.select(0, 0), block.select(0, 1), result.out,
-                                        result.log_sums, dout, of_part(p), out.q, dk, dv);
+                                        result.log_sums, dout, of_part(p), dq, dk, dv);
       }
       if (sum_arrival.wait) sum_arrival.wait();
       if (!sum.defined())
         sum = share;  // step 0, of this part
       else if (share.defined())
-        add_to(sum, share);
+        accumulate_into(sum, 1, share);
       sum_arrival = join_->pass_on(sum);
       sum = sum_arrival.x;
       if (next.wait) next.wait();
       block = next.x;
     }
     sum_arrival.wait();
-    out.own = sum;
-    return out;
+    return {dq, sum};
   }
 
  private:
@@ -143,12 +139,6 @@ class Ring {
     out.first_key = p * n;
     return out;
   }
-  static void add_to(Tensor& sum, const Tensor& x) {
-    dispatch_float(sum.dtype(), [&]<class T>() {
-      kernels::elementwise_accumulate<T>(
-          sum, 1.0, [](T added) { return added; }, kernels::in<T>(x));
-    });
-  }
 
   SoftmaxAttentionOptions options_;
   std::shared_ptr<const Join> join_;
@@ -161,8 +151,7 @@ Variable ring_attention(const Variable& q, const Variable& k, const Variable& v,
                         const SoftmaxAttentionOptions& options,
                         const std::shared_ptr<const Join>& join) {
   const Ring ring(options, join);
-  const Tensor own = pack(k.value(), v.value()),
-               sink = options.sink.defined() ? options.sink.value() : Tensor();
+  const Tensor own = pack(k.value(), v.value()), sink = options.sink.value();
   Attended result = ring.forward(q.value(), own);
   Variables operands{q, k, v};
   if (sink.defined()) {

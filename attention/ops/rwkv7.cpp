@@ -15,6 +15,7 @@
 #include <array>
 #include <cmath>
 
+#include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/reduce.h"
 #include "longhand/core/kernels/rows.h"
@@ -270,9 +271,8 @@ struct ResultRow {
 
 template <class T>
 std::array<const T*, inputs_of_result> numbers_of(const ResultTensors& in) {
-  std::array<const T*, inputs_of_result> out{};
-  for (int i = 0; i < inputs_of_result; ++i)
-    if (in[i].defined()) out[i] = in[i].data<T>();
+  std::array<const T*, inputs_of_result> out;
+  for (int i = 0; i < inputs_of_result; ++i) out[i] = tile::data_or_null<T>(in[i]);
   return out;
 }
 
@@ -292,10 +292,8 @@ Variable rwkv7_result(const Rwkv7Reads& inputs, double eps) {
   const DType dtype = inputs.reads.dtype();
   Variables operands;
   ResultTensors in;
-  std::array<int, inputs_of_result> place{};
   for (int i = 0; i < inputs_of_result; ++i) {
     if (!all[i].defined()) continue;
-    place[i] = static_cast<int>(operands.size());
     operands.push_back(checked_operand("rwkv7_result", result_names[i], all[i],
                                        i < of_weight ? shape : Shape{shape[2], shape[3]}, dtype));
     in[i] = operands.back().value();
@@ -327,9 +325,8 @@ Variable rwkv7_result(const Rwkv7Reads& inputs, double eps) {
             to[i] =
                 i < of_weight ? Tensor::empty(shape, dtype) : Tensor::zeros({tasks, H, D}, dtype);
         dispatch_float(dtype, [&]<class T>() {
-          std::array<T*, inputs_of_result> all_to{};
-          for (int i = 0; i < inputs_of_result; ++i)
-            if (to[i].defined()) all_to[i] = to[i].data<T>();
+          std::array<T*, inputs_of_result> all_to;
+          for (int i = 0; i < inputs_of_result; ++i) all_to[i] = tile::data_or_null<T>(to[i]);
           parallel_for(tokens, grain, [&, of = numbers_of<T>(in)](int64_t begin, int64_t end) {
             simd([=, from = d.data<T>(), dy = rows.data<T>() + begin / grain * D] {
               for (int64_t row = begin * H; row < end * H; ++row) {
@@ -343,9 +340,10 @@ Variable rwkv7_result(const Rwkv7Reads& inputs, double eps) {
             });
           });
         });
-        for (int i = 0; i < inputs_of_result; ++i)
-          if (in[i].defined() && slots[place[i]])
-            slots[place[i]].take(i < of_weight ? to[i] : sum_of_tasks(to[i]));
+        for (size_t i = 0, place = 0; i < inputs_of_result; ++i)
+          if (in[i].defined())
+            if (GradSlot& slot = slots[place++])
+              slot.take(i < of_weight ? to[i] : sum_of_tasks(to[i]));
       });
 }
 

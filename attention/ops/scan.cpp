@@ -1,6 +1,5 @@
 #include "longhand/attention/ops/scan.h"
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -8,7 +7,7 @@
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/tile/scan_passes.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/dry_run.h"
+#include "longhand/autograd/ops/pointwise.h"
 
 namespace longhand::attention {
 namespace {
@@ -43,18 +42,14 @@ Tensor exponents(const char* what, const Variable& x, const Shape& S, int64_t ro
                     "scan: expected ", what, " of shape ", head, " or ", channel, " and ", dtype,
                     ", got ", x.shape(), " of ", x.dtype());
   const Tensor t = x.rank() == 2 ? x.value().unsqueeze(2) : x.value();
-  Tensor out = t.expand({S[0], S[1], rows}).contiguous().clone();
-  dispatch_float(dtype, [&]<class T>() {
-    T* const p = out.data<T>();
-    for (int64_t i = 0; i < out.numel(); ++i) p[i] *= static_cast<T>(Base<T>::log_e);
-  });
-  return out;
+  return ops::pointwise([]<class T>(T y) { return y * static_cast<T>(Base<T>::log_e); },
+                        t.expand({S[0], S[1], rows}).contiguous());
 }
 
 void check_state(const char* what, const ScanState& state) {
   check<ShapeError>(state.S.defined() && state.S.rank() == 4 && state.S.shape().numel() > 0,
                     "scan: expected ", what, " with S (B, H, m, E), nothing empty, got ",
-                    state.S.defined() ? state.S.shape() : Shape{});
+                    state.S.shape());
   const Shape& s = state.S.shape();
   const Shape of_z{s[0], s[1], s[2]};
   const DType dtype = state.S.dtype();
@@ -90,15 +85,16 @@ ScanRule rule_of(const ScanInputs& inputs, bool initial, const ScanOptions& opti
   check<ShapeError>(!channels || !options.reverse,
                     "scan: expected a log_decay with one value per head for a scan in reverse");
   check<ShapeError>(!options.features.waves, "scan: expected features without waves");
-  check<ShapeError>(0 <= options.block && options.block <= max_scan_block,
-                    "scan: expected blocks of 1 to ", max_scan_block, " tokens, or 0, got ",
-                    options.block);
-  return {feature_rule("scan", inputs.q, options.features), inputs, initial, options};
+  const FeatureRule features = feature_rule("scan", inputs.q, options.features);
+  const int64_t m = features.m, E = vs[3],
+                tokens = tokens_of_block("scan", options.block, vs[1], 4 * m + 3 * E, 7 * m * E,
+                                         initial);
+  return {{vs[0], vs[1], vs[2], m, E, initial, tokens}, features, inputs, options};
 }
 
 void check_initial(const ScanRule& rule, const ScanState& initial, DType dtype) {
   check_state("an initial state", initial);
-  const Shape expected{rule.B, rule.H, rule.features.m, rule.E};
+  const Shape expected{rule.B, rule.H, rule.m, rule.E};
   check<ShapeError>(initial.S.shape() == expected && initial.S.dtype() == dtype &&
                         initial.z.defined() == rule.normalizer,
                     "scan: expected an initial state with S ", expected, " of ", dtype,
@@ -225,8 +221,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
                  v = with_contiguous_rows(inputs.v),
                  log_decay =
                      rule.channels ? with_contiguous_rows(inputs.log_decay) : inputs.log_decay;
-  x.q = q.value(), x.k = k.value(), x.v = v.value();
-  if (rule.decays) x.log_decay = log_decay.value();
+  x.q = q.value(), x.k = k.value(), x.v = v.value(), x.log_decay = log_decay.value();
   if (options.features.exponentials) x.c = Tensor::empty({rule.B, rule.H, rule.N}, dtype);
   std::vector<Variable> operands{q, k, v};
   if (rule.decays) operands.push_back(log_decay);
@@ -243,17 +238,13 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   if (gradients)
     x.kept =
         kept_memory({rule.heads(), rule.blocks, passes.kept_size(rule)}, dtype, options.most_kept);
-  dispatch_float(dtype, [&]<class T>() {
-    const Tensor states = initial ? start.value().contiguous() : Tensor();
-    for (int64_t head = 0; !is_dry() && rule.has_state(rule.blocks - 1) && head < rule.heads();
-         ++head) {
-      T* const s = kept.before<T>(head, 0);
-      if (initial)
-        std::copy_n(states.data<T>() + head * shape.size(), shape.size(), s);
-      else
-        std::fill_n(s, shape.size(), T{0});
-    }
-  });
+  if (rule.has_state(rule.blocks - 1)) {
+    Tensor first = kept.states.select(1, 0);  // (heads, size)
+    if (initial)
+      copy_into(first, start.value().contiguous().reshape(first.shape()));
+    else
+      first.fill(0);
+  }
   passes.forward(rule, x, kept, out, final_states, log_scales);
 
   // The gradient of the final states, whose rule is recorded later and runs first.
@@ -266,12 +257,11 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
     x.has_kept = x.kept.defined();
     ScanGradients to{gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2]), {}};
     if (rule.decays) to.log_decay = gradient_of(slots[3]);
-    const size_t last = rule.decays ? 4 : 3;
     Tensor dinitial;
-    if (last < slots.size() && slots[last])
-      dinitial = Tensor::empty({rule.B, rule.H, rule.state().size()}, x.q.dtype());
+    if (rule.initial && slots.back())
+      dinitial = Tensor::empty({rule.B, rule.H, rule.state_size()}, x.q.dtype());
     passes.backward(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
-    if (dinitial.defined()) slots[last].take(dinitial);
+    if (dinitial.defined()) slots.back().take(dinitial);
     *dfinal = {};
   };
   result.out = record("scan", out, operands, std::move(of_sums));
@@ -285,7 +275,7 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   result.state = unpack(states, shape);
   if (options.features.exponentials) {
     const Tensor c = x.c.select(2, rule.N - 1).contiguous();
-    result.state.log_scale = affine(Variable(c), dtype == DType::f32 ? 1 / Base<float>::log_e : 1);
+    result.state.log_scale = affine(Variable(c), 1 / log_e_of(dtype));
   }
   return result;
 }

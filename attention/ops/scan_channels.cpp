@@ -3,13 +3,10 @@
 #include "longhand/attention/ops/tile/scan_over_blocks.h"
 
 namespace longhand::attention::tile {
-namespace {
 
 template <class T>
-using Blocks = RowBlocks<T, ChannelPairs<T>>;
+using ChannelPairsBlocks = RowBlocks<T, ChannelPairs<T>>;
 
-}  // namespace
-
-ScanPasses channel_passes(DType dtype) { return passes_over<Blocks>(dtype); }
+ScanPasses channel_passes(DType dtype) { return passes_over<ChannelPairsBlocks>(dtype); }
 
 }  // namespace longhand::attention::tile

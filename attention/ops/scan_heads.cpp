@@ -3,13 +3,10 @@
 #include "longhand/attention/ops/tile/scan_over_blocks.h"
 
 namespace longhand::attention::tile {
-namespace {
 
 template <class T>
-using Blocks = RowBlocks<T, HeadPairs<T>>;
+using HeadPairsBlocks = RowBlocks<T, HeadPairs<T>>;
 
-}  // namespace
-
-ScanPasses head_passes(DType dtype) { return passes_over<Blocks>(dtype); }
+ScanPasses head_passes(DType dtype) { return passes_over<HeadPairsBlocks>(dtype); }
 
 }  // namespace longhand::attention::tile

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "longhand/attention/ops/tile/operands.h"
 #include "longhand/attention/ops/tile/state_rows.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/core/kernels/rows.h"
@@ -37,11 +38,9 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
   check<ShapeError>(
       !scaled || in.key_log.rank() == 3 || !in.log_decay.defined() || in.log_decay.rank() == 2,
       "scan: expected a key_log with one value per channel, as log_decay has, got ",
-      in.log_decay.defined() ? in.log_decay.shape() : Shape{}, " and ",
-      scaled ? in.key_log.shape() : Shape{});
-  const auto dense = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
-  const Tensor q = dense(in.q), k = dense(in.k), v = dense(in.v), g = dense(in.log_decay),
-               key_log = dense(in.key_log);
+      in.log_decay.shape(), " and ", in.key_log.shape());
+  const Tensor q = in.q.contiguous(), k = in.k.contiguous(), v = in.v.contiguous(),
+               g = in.log_decay.contiguous(), key_log = in.key_log.contiguous();
   const bool column = normalizer == Normalizer::query;
   Tensor out = Tensor::zeros({B, H, column ? E + 1 : E}, DType::f64);
   const bool g_each = g.defined() && g.rank() == 3, log_each = scaled && key_log.rank() == 3,
@@ -51,57 +50,56 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
   double* const outs = out.data<double>();
   double* const scales = scaled ? state.log_scale.mutable_value().data<double>() : nullptr;
   dispatch_float(in.k.dtype(), [&]<class T>() {
-    const auto numbers = [](const Tensor& x) { return x.defined() ? x.data<T>() : nullptr; };
-    const T *const qs = numbers(q), *const keys = numbers(k), *const vs = numbers(v),
-                   *const decays = numbers(g), *const logs = numbers(key_log);
-    parallel_for(B * H, heads_of_task(m * E), [&](int64_t begin, int64_t end) {
-      for (int64_t head = begin; head < end; ++head)
-        simd([&, width = out.size(2)] {
-          double* const to = outs + head * width;
-          double decay[tile::state_rows], weight[tile::state_rows], key[tile::state_rows],
-              query[tile::state_rows];
-          for (int64_t first = 0; first < m; first += tile::state_rows) {
-            const int64_t n = std::min(tile::state_rows, m - first), at = head * m + first;
-            // One decay and one weight of all rows are those of the first one.
-            const int64_t own = each ? n : first == 0 ? 1 : 0, from = each ? at : head;
-            if (decays && g_each == each)
-              std::copy_n(decays + from, own, decay);
-            else
-              std::fill(decay, decay + own, decays ? static_cast<double>(decays[head]) : 0);
-            if (scaled) {
+    const T *const qs = q.data<T>(), *const keys = k.data<T>(), *const vs = v.data<T>(),
+                   *const decays = tile::data_or_null<T>(g),
+                   *const logs = tile::data_or_null<T>(key_log);
+    parallel_for_each(B * H, heads_of_task(m * E), [&](int64_t head) {
+      simd([&, width = out.size(2)] {
+        double* const to = outs + head * width;
+        double decay[tile::state_rows], weight[tile::state_rows], key[tile::state_rows],
+            query[tile::state_rows];
+        for (int64_t first = 0; first < m; first += tile::state_rows) {
+          const int64_t n = std::min(tile::state_rows, m - first), at = head * m + first;
+          // One decay and one weight of all rows are those of the first one.
+          const int64_t own = each ? n : first == 0 ? 1 : 0, from = each ? at : head;
+          if (decays && g_each == each)
+            std::copy_n(decays + from, own, decay);
+          else
+            std::fill(decay, decay + own, decays ? static_cast<double>(decays[head]) : 0);
+          if (scaled) {
 #pragma GCC ivdep
-              for (int64_t l = 0; l < own; ++l) {
-                double& c = scales[from + l];
-                const double before = c + decay[l], log = static_cast<double>(logs[from + l]);
-                c = std::max(before, log);
-                decay[l] = math::exp(before - c), weight[l] = math::exp(log - c);
-              }
-            } else {
-              if (decays)
-                for (int64_t l = 0; l < own; ++l) decay[l] = math::exp(decay[l]);
-              else
-                std::fill(decay, decay + own, 1);
-              std::fill(weight, weight + own, 1);
+            for (int64_t l = 0; l < own; ++l) {
+              double& c = scales[from + l];
+              const double before = c + decay[l], log = static_cast<double>(logs[from + l]);
+              c = std::max(before, log);
+              decay[l] = math::exp(before - c), weight[l] = math::exp(log - c);
             }
-            if (!each && first == 0) {
-              std::fill(decay + 1, decay + n, decay[0]);
-              std::fill(weight + 1, weight + n, weight[0]);
-            }
-            for (int64_t l = 0; l < n; ++l) {
-              key[l] = weight[l] * static_cast<double>(keys[at + l]);
-              query[l] = static_cast<double>(qs[at + l]);
-            }
-            if (zs) {
-              double* const z_rows = zs + at;
-              for (int64_t l = 0; l < n; ++l) z_rows[l] = decay[l] * z_rows[l] + key[l];
-              if (column)
-                to[E] += kernels::row_dot(query, z_rows, n);
-              else
-                for (int64_t l = 0; l < n; ++l) query[l] /= z_rows[l];
-            }
-            tile::update_rows(S + at * E, n, E, decay, key, vs + head * E, query, to);
+          } else {
+            if (decays)
+              for (int64_t l = 0; l < own; ++l) decay[l] = math::exp(decay[l]);
+            else
+              std::fill(decay, decay + own, 1);
+            std::fill(weight, weight + own, 1);
           }
-        });
+          if (!each && first == 0) {
+            std::fill(decay + 1, decay + n, decay[0]);
+            std::fill(weight + 1, weight + n, weight[0]);
+          }
+          for (int64_t l = 0; l < n; ++l) {
+            key[l] = weight[l] * static_cast<double>(keys[at + l]);
+            query[l] = static_cast<double>(qs[at + l]);
+          }
+          if (zs) {
+            double* const z_rows = zs + at;
+            for (int64_t l = 0; l < n; ++l) z_rows[l] = decay[l] * z_rows[l] + key[l];
+            if (column)
+              to[E] += kernels::row_dot(query, z_rows, n);
+            else
+              for (int64_t l = 0; l < n; ++l) query[l] /= z_rows[l];
+          }
+          tile::update_rows(S + at * E, n, E, decay, key, vs + head * E, query, to);
+        }
+      });
     });
   });
   return out;

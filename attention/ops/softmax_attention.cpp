@@ -41,9 +41,11 @@
 #include "longhand/attention/ops/softmax_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -52,7 +54,6 @@
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/ops/tile/sink.h"
 #include "longhand/autograd/ops.h"
-#include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/kernels/scratch.h"
@@ -185,12 +186,11 @@ class ScoreTile {
   }
   // Sets the block of queries, and with it keys() and blocks().
   void locate(int64_t b, int64_t h, int64_t block) {
+    clear();
     const Range queries = rule_.sizes.queries(block);
     b_ = b, h_ = h, first_ = queries.begin, rows_ = std::max<int64_t>(0, queries.size());
     count_ = std::clamp<int64_t>(rule_.query_lengths[b] - first_, 0, rows_);
     lanes_ = whole_lanes(count_);
-    some_ = all_ = {0, 0};
-    blocks_ = {};
     if (count_ == 0) return;
     if (rule_.pattern) blocks_ = rule_.blocks_of(b, h, first_);
     const Range low = rule_.keys_of(b, first_), high = rule_.keys_of(b, first_ + count_ - 1);
@@ -288,8 +288,15 @@ class ScoreTile {
                               (count + 1) / 2, words_[2], words_[3]);
   }
 
-  // Calls visit(lane, index of the even key's element, index of the odd key's element, keep even,
+  // Calls visit(dropout, lane, index of the even key's element, index of the odd key's element, keep even,
   // keep odd) for all pairs of elements. For use inside simd().
+  template <class F>
+  void for_pairs(int64_t keys, F visit) const {
+    if (rule_.dropout.on())
+      for_pairs<true>(keys, visit);
+    else
+      for_pairs<false>(keys, visit);
+  }
   template <bool dropout, class F>
   void for_pairs(int64_t keys, F visit) const {
     const uint32_t *const a = words_[0], *const b = words_[1];
@@ -300,8 +307,8 @@ class ScoreTile {
       for_lanes(lanes, [=](int64_t i) {
         const int64_t row = n * lanes + i;
         const uint32_t both = dropout ? dropout_hash(a[i], b[i], c, d) : 0;
-        visit(i, row, row + lanes, !dropout || (both & 0xffff) >= threshold,
-              !dropout || both >> 16 >= threshold);
+        visit(std::bool_constant<dropout>(), i, row, row + lanes,
+              !dropout || (both & 0xffff) >= threshold, !dropout || both >> 16 >= threshold);
       });
     }
   }
@@ -319,32 +326,11 @@ class ScoreTile {
   T slope_ = 0;
 };
 
-template <bool dropout, class T>
-void accumulate_powers(const ScoreTile<T>& tile, int64_t keys, T* s, const T* shift, T* sum) {
-  tile.template for_pairs<dropout>(
-      keys, [=](int64_t i, int64_t x, int64_t y, bool keep_x, bool keep_y) {
-        const T px = Base<T>::power(s[x] - shift[i]), py = Base<T>::power(s[y] - shift[i]);
-        sum[i] += px + py;
-        s[x] = keep_x ? px : T{0};
-        s[y] = keep_y ? py : T{0};
-      });
-}
-
 // σ(s) and its derivative, for use inside simd().
 template <class T>
 std::pair<T, T> sigmoid_of(T s) {
   const T e = Base<T>::power(-std::abs(s)), larger = 1 / (1 + e);
   return {s < 0 ? e * larger : larger, e * larger * larger};
-}
-
-template <bool dropout, class T>
-void sigmoids(const ScoreTile<T>& tile, int64_t keys, T* s) {
-  tile.template for_pairs<dropout>(
-      keys, [=](int64_t, int64_t x, int64_t y, bool keep_x, bool keep_y) {
-        const T px = sigmoid_of(s[x]).first, py = sigmoid_of(s[y]).first;
-        s[x] = keep_x ? px : T{0};
-        s[y] = keep_y ? py : T{0};
-      });
 }
 
 // to (n, D) = rows [first, first + n) of a head.
@@ -354,13 +340,11 @@ void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, 
   for (int64_t i = 0; i < n; ++i) std::copy_n(from.at(b, first + i, h), D, to + i * D);
 }
 
-// Begins to load rows [first, first + n) of a head. The blocks of a pattern are apart in memory, where
+// Begins to load rows of a head. The blocks of a pattern are apart in memory, where
 // the hardware does not foresee them.
 template <class T>
 void prefetch_rows(const Heads<T>& x, int64_t b, int64_t h, Range rows, int64_t D) {
-  constexpr int64_t line = 64 / sizeof(T);
-  for (int64_t i = rows.begin; i < rows.end; ++i)
-    for (int64_t d = 0; d < D; d += line) __builtin_prefetch(x.at(b, i, h) + d);
+  for (int64_t i = rows.begin; i < rows.end; ++i) prefetch_row(x.at(b, i, h), D);
 }
 
 // The keys that any query of the tiles attends to. The first index is even.
@@ -423,14 +407,12 @@ template <class T>
 struct Attended {
   T *o, *m, *l, *all_o = nullptr, *all_l = nullptr, *rescale = nullptr;
 
-  Attended(const Sizes& z, Scratch& scratch)
-      : o(scratch.take<T>(z.D * query_block)),
-        m(scratch.take<T>(query_block)),
-        l(scratch.take<T>(query_block)) {
+  Attended(const Sizes& z, Scratch& scratch) {
+    scratch.take_each(z.D * query_block, o);
+    scratch.take_each(query_block, m, l);
     if (!folds(z)) return;
-    all_o = scratch.take<T>(z.D * query_block);
-    all_l = scratch.take<T>(query_block);
-    rescale = scratch.take<T>(query_block);
+    scratch.take_each(z.D * query_block, all_o);
+    scratch.take_each(query_block, all_l, rescale);
   }
   static bool folds(const Sizes& z) { return z.key_blocks() > fold_blocks; }
 
@@ -467,21 +449,20 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
   const int64_t count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
   tile.compute(keys, k);
   T* const s = tile.scores();
-  if (rule.sigmoid) {
-    simd([&, s] {
-      if (rule.dropout.on())
-        sigmoids<true>(tile, keys.size(), s);
-      else
-        sigmoids<false>(tile, keys.size(), s);
-    });
-    gemm_tile<T>(count, D, keys.size(), {s, 1, lanes}, v, D, x.o, D, true);
-    return;
-  }
   simd([&, lanes, s, o = x.o, m = x.m, l = x.l, rescale = x.rescale] {
+    if (rule.sigmoid) {
+      tile.for_pairs(keys.size(),
+                     [=](auto, int64_t, int64_t a, int64_t b, bool keep_a, bool keep_b) {
+                       const T pa = sigmoid_of(s[a]).first, pb = sigmoid_of(s[b]).first;
+                       s[a] = keep_a ? pa : T{0};
+                       s[b] = keep_b ? pb : T{0};
+                     });
+      return;
+    }
     T top[query_block], shift[query_block], shrink[query_block], sum[query_block] = {};
     std::copy_n(m, lanes, top);
     tile.template for_pairs<false>(keys.size(),
-                                   [=, t = top](int64_t i, int64_t a, int64_t b, bool, bool) {
+                                   [=, t = top](auto, int64_t i, int64_t a, int64_t b, bool, bool) {
                                      const T larger = s[a] < s[b] ? s[b] : s[a];
                                      t[i] = t[i] < larger ? larger : t[i];
                                    });
@@ -490,10 +471,13 @@ void attend(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const 
       shrink[i] = m[i] == top[i] ? T{1} : Base<T>::power(m[i] - shift[i]);
       m[i] = top[i];
     }
-    if (rule.dropout.on())
-      accumulate_powers<true>(tile, keys.size(), s, shift, sum);
-    else
-      accumulate_powers<false>(tile, keys.size(), s, shift, sum);
+    tile.for_pairs(keys.size(), [=, low = shift, total = sum](auto, int64_t i, int64_t a, int64_t b,
+                                                              bool keep_a, bool keep_b) {
+      const T pa = Base<T>::power(s[a] - low[i]), pb = Base<T>::power(s[b] - low[i]);
+      total[i] += pa + pb;
+      s[a] = keep_a ? pa : T{0};
+      s[b] = keep_b ? pb : T{0};
+    });
     for (int64_t i = 0; i < lanes; ++i) l[i] = l[i] * shrink[i] + sum[i];
     if (rescale)
       for (int64_t i = 0; i < lanes; ++i) rescale[i] *= shrink[i];
@@ -510,13 +494,11 @@ template <class T>
 struct Attending {
   T *q, *dout, *dot, *l, *delta, *dq;
 
-  Attending(int64_t D, Scratch& scratch)
-      : q(scratch.take<T>(query_block * D)),
-        dout(scratch.take<T>(query_block * D)),
-        dot(scratch.take<T>(D * query_block)),
-        l(scratch.take<T>(query_block)),
-        delta(scratch.take<T>(query_block)),
-        dq(scratch.take<T>(query_block * D)) {}
+  Attending(int64_t D, Scratch& scratch) {
+    scratch.take_each(query_block * D, q, dout, dot);
+    scratch.take_each(query_block, l, delta);
+    scratch.take_each(query_block * D, dq);
+  }
 };
 
 // The memory of a task: a tile of keys and values, copied once for several blocks of queries, which attend
@@ -524,12 +506,11 @@ struct Attending {
 template <class T>
 struct Task {
   Task(const Rule& rule, int64_t together, bool gradients, Scratch& scratch) {
-    const auto of_pairs = [&] { return scratch.take<T>(key_block * query_block); };
-    const auto of_keys = [&] { return scratch.take<T>(key_block * rule.sizes.D); };
-    scores = of_pairs();
-    if (gradients) dscores = of_pairs();
-    keys = of_keys(), values = of_keys();
-    if (gradients) dkeys = of_keys(), dvalues = of_keys();
+    const int64_t pairs = key_block * query_block, of_keys = key_block * rule.sizes.D;
+    scratch.take_each(pairs, scores);
+    if (gradients) scratch.take_each(pairs, dscores);
+    scratch.take_each(of_keys, keys, values);
+    if (gradients) scratch.take_each(of_keys, dkeys, dvalues);
     for (int64_t r = 0; r < together; ++r) {
       tiles.emplace_back(rule, scores, scratch);
       if (gradients)
@@ -681,33 +662,6 @@ struct Groups {
   }
 };
 
-template <bool dropout, class T>
-void score_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, const T* lse,
-                     const T* delta, T scale) {
-  tile.template for_pairs<dropout>(
-      keys, [=](int64_t i, int64_t x, int64_t y, bool keep_x, bool keep_y) {
-        const T px = Base<T>::power(s[x] - lse[i]), py = Base<T>::power(s[y] - lse[i]);
-        ds[x] = px * ((keep_x ? ds[x] : T{0}) - delta[i]);
-        ds[y] = py * ((keep_y ? ds[y] : T{0}) - delta[i]);
-        s[x] = !dropout ? px : keep_x ? px * scale : T{0};
-        s[y] = !dropout ? py : keep_y ? py * scale : T{0};
-      });
-}
-
-template <bool dropout, class T>
-void sigmoid_gradients(const ScoreTile<T>& tile, int64_t keys, T* s, T* ds, T scale) {
-  const auto one = [=](int64_t x, bool keep) {
-    const auto [p, slope] = sigmoid_of(s[x]);
-    ds[x] = keep ? slope * ds[x] : T{0};
-    s[x] = !dropout ? p : keep ? p * scale : T{0};
-  };
-  tile.template for_pairs<dropout>(keys,
-                                   [=](int64_t, int64_t x, int64_t y, bool keep_x, bool keep_y) {
-                                     one(x, keep_x);
-                                     one(y, keep_y);
-                                   });
-}
-
 // Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
 // D), dc, whose keys are dc_step apart, and x.dq. ds is scratch memory for a tile.
 template <class T>
@@ -717,15 +671,28 @@ void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k,
   tile.compute(keys, k);
   T* const s = tile.scores();
   if (dk || dq || dc) gemm_tile<T>(n, lanes, D, {v, D, 1}, x.dot, lanes, ds, lanes, false);
-  simd([&, scale = static_cast<T>(rule.dropout.scale())] {
-    if (rule.sigmoid && rule.dropout.on())
-      sigmoid_gradients<true>(tile, n, s, ds, scale);
-    else if (rule.sigmoid)
-      sigmoid_gradients<false>(tile, n, s, ds, scale);
-    else if (rule.dropout.on())
-      score_gradients<true>(tile, n, s, ds, x.l, x.delta, scale);
+  simd([&, s, ds, lse = x.l, delta = x.delta, scale = static_cast<T>(rule.dropout.scale())] {
+    const auto weight = [=](auto dropout, T p, bool keep) {
+      return !dropout ? p : keep ? p * scale : T{0};
+    };
+    if (rule.sigmoid)
+      tile.for_pairs(n, [=](auto drops, int64_t, int64_t a, int64_t b, bool keep_a, bool keep_b) {
+        const auto one = [=](int64_t at, bool keep) {
+          const auto [p, slope] = sigmoid_of(s[at]);
+          ds[at] = keep ? slope * ds[at] : T{0};
+          s[at] = weight(drops, p, keep);
+        };
+        one(a, keep_a);
+        one(b, keep_b);
+      });
     else
-      score_gradients<false>(tile, n, s, ds, x.l, x.delta, scale);
+      tile.for_pairs(n, [=](auto drops, int64_t i, int64_t a, int64_t b, bool keep_a, bool keep_b) {
+        const T pa = Base<T>::power(s[a] - lse[i]), pb = Base<T>::power(s[b] - lse[i]);
+        ds[a] = pa * ((keep_a ? ds[a] : T{0}) - delta[i]);
+        ds[b] = pb * ((keep_b ? ds[b] : T{0}) - delta[i]);
+        s[a] = weight(drops, pa, keep_a);
+        s[b] = weight(drops, pb, keep_b);
+      });
     if (!dc) return;
     const T unscaled = static_cast<T>(1 / rule.scale);  // ds has the factor τ
     for (int64_t j = 0; j < n; ++j)
@@ -846,25 +813,12 @@ void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in, T
 }
 
 // A gradient and its further copies, which begin at 0.
-template <class T>
-class Copies {
- public:
-  Copies(Gradient& gradient, int64_t copies) : gradients_(static_cast<size_t>(copies)) {
-    gradients_[0] = gradient;
-    for (size_t c = 1; c < gradients_.size() && gradient.to.defined(); ++c)
-      gradients_[c] = {Tensor::zeros(gradient.to.shape(), dtype_of<T>)};
-  }
-  Gradient& operator[](int64_t copy) { return gradients_[static_cast<size_t>(copy)]; }
-  // Adds the copies to the gradient.
-  void join() {
-    for (size_t c = 1; c < gradients_.size() && gradients_[0].to.defined(); ++c)
-      kernels::elementwise_accumulate<T>(
-          gradients_[0].to, 1.0, [](T x) { return x; }, kernels::in<T>(gradients_[c].to));
-  }
-
- private:
-  std::vector<Gradient> gradients_;
-};
+std::vector<Gradient> copies_of(const Gradient& gradient, int64_t copies) {
+  std::vector<Gradient> out(static_cast<size_t>(copies), gradient);
+  for (size_t c = 1; c < out.size() && gradient.to.defined(); ++c)
+    out[c] = {Tensor::zeros(gradient.to.shape(), gradient.to.dtype())};
+  return out;
+}
 
 template <class T>
 void backward(const Rule& rule, const Operands<T>& in) {
@@ -872,7 +826,8 @@ void backward(const Rule& rule, const Operands<T>& in) {
   const Groups groups(z, rule.keys_of_query, sizeof(T));
   for (Gradient* const g : {&in.dq, &in.dk, &in.dv})
     if (g->to.defined() && g->beta == 0) g->to.fill(0);
-  Copies<T> dk(in.dk, groups.copies), dv(in.dv, groups.copies), dc(in.dc, groups.copies);
+  std::vector<Gradient> dk = copies_of(in.dk, groups.copies), dv = copies_of(in.dv, groups.copies),
+                        dc = copies_of(in.dc, groups.copies);
   const int64_t parts = groups.queries * groups.copies;
   // Queries with few keys attend to fewer groups if these are contiguous, and are read by fewer
   // tasks. Otherwise groups are interleaved, which balances causal attention.
@@ -895,22 +850,25 @@ void backward(const Rule& rule, const Operands<T>& in) {
                                 copy);
                    }
                  });
-  dk.join();
-  dv.join();
-  dc.join();
+  for (std::vector<Gradient>* const all : {&dk, &dv, &dc})
+    for (size_t c = 1; c < all->size() && (*all)[0].to.defined(); ++c)
+      accumulate_into((*all)[0].to, 1, (*all)[c].to);
+}
+
+// The same for rows = {q, k, v, out, dout}; dlse may be undefined.
+void backward(const Rule& rule, const std::array<Tensor, 5>& rows, const Tensor& lse,
+              const Tensor& dlse, Gradient& dq, Gradient& dk, Gradient& dv, Gradient& dc) {
+  dispatch_float(lse.dtype(), [&]<class T>() {
+    const auto heads = [&](int i) { return Heads<const T>(rows[i]); };
+    backward<T>(rule, {heads(0), heads(1), heads(2), heads(3), heads(4), lse.data<T>(),
+                       data_or_null<T>(dlse), dq, dk, dv, dc});
+  });
 }
 
 // The numbers of x (B, N, H) as exponents of Base, (B, H, N) in double precision.
 Variable exponents(const Variable& x) {
-  const double log_e = x.dtype() == DType::f32 ? Base<float>::log_e : Base<double>::log_e;
   const Tensor heads = x.value().transpose(1, 2).to(DType::f64).contiguous();
-  return affine(Variable(heads), log_e);
-}
-
-// c_j = b_j - G_j (B, H, M), for b (B, M, H) and G, or one of them; undefined without both.
-Tensor key_terms(const Variable& b, const Tensor& G) {
-  if (!b.defined()) return G ? affine(Variable(G), -1).value() : Tensor();
-  return (G ? exponents(b) - Variable(G) : exponents(b)).value();
+  return affine(Variable(heads), log_e_of(x.dtype()));
 }
 
 void check_pattern(const BlockPattern& p, const Sizes& z, bool drops) {
@@ -946,12 +904,6 @@ int64_t keys_of_query(const BlockPattern* p, const Sizes& z) {
   const int64_t rows = static_cast<int64_t>(p->begin.size()) - 1;
   return std::clamp<int64_t>(static_cast<int64_t>(p->keys.size()) * p->keys_of_block() / rows, 1,
                              z.M);
-}
-
-void check_bias(const char* name, const Variable& x, DType dtype, const Shape& shape) {
-  if (!x.defined()) return;
-  check<ShapeError>(x.shape() == shape && x.dtype() == dtype, "softmax_attention: expected ", name,
-                    " ", dtype, " of shape ", shape, ", got ", x.dtype(), " of shape ", x.shape());
 }
 
 Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -993,9 +945,12 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                      first_query, " and ", first_key);
   check<ConfigError>(!options.first_key || !(g.defined() || pattern),
                      "softmax_attention: a block of keys expects neither log_decay nor pattern");
-  check_bias("log_decay", g, q.dtype(), {z.B, z.M, z.H});
-  check_bias("key_bias", key_bias, q.dtype(), {z.B, z.M, z.H});
-  check_bias("sink", options.sink, q.dtype(), {z.H});
+  const auto check_bias = [&](const char* name, const Variable& x, const Shape& shape) {
+    if (x.defined()) check_operand("softmax_attention", name, x.value(), q.dtype(), shape);
+  };
+  check_bias("log_decay", g, {z.B, z.M, z.H});
+  check_bias("key_bias", key_bias, {z.B, z.M, z.H});
+  check_bias("sink", options.sink, {z.H});
   check<ConfigError>(!options.sigmoid || !(g.defined() || options.sink.defined()),
                      "softmax_attention: sigmoid weights expect neither log_decay nor sink");
   check<ConfigError>(!g.defined() || options.causal,
@@ -1008,8 +963,9 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
   check<ConfigError>(options.window >= 0, "softmax_attention: expected window >= 0, got ",
                      options.window);
   const NoGrad no_grad;
-  const Tensor G = g.defined() ? cumsum(exponents(g), 2).value() : Tensor(),
-               c = key_terms(key_bias, G);
+  Variable G, c;  // c_j = b_j - G_j (B, H, M), of one of them if there are not both
+  if (g.defined()) G = cumsum(exponents(g), 2), c = -G;
+  if (key_bias.defined()) c = g.defined() ? exponents(key_bias) - G : exponents(key_bias);
   return {z,
           options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(z.D)),
           options.causal,
@@ -1020,8 +976,8 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
           first_query,
           first_key,
           ProbabilityDropout(options.dropout, z.H, first_query),
-          G,
-          c,
+          G.value(),
+          c.value(),
           options.pattern,
           keys_of_query(pattern, z),
           options.sigmoid};
@@ -1035,7 +991,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
                      "softmax_attention: sigmoid weights have no normalisers, and so no sums");
   const Sizes& z = rule.sizes;
   const Variable &g = options.log_decay, &key_bias = options.key_bias, &sink = options.sink;
-  const double log_e = q_.dtype() == DType::f32 ? Base<float>::log_e : Base<double>::log_e;
+  const double log_e = log_e_of(q_.dtype());
   const Variable q = with_contiguous_rows(q_), k = with_contiguous_rows(k_),
                  v = with_contiguous_rows(v_);
   Tensor out = Tensor::empty(q.shape(), q.dtype()), lse = Tensor::empty({z.B, z.H, z.N}, q.dtype());
@@ -1050,9 +1006,8 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
   if (with_sums) results.push_back(affine(Variable(lse), 1 / log_e).value());
   const Variables recorded = record_all(
       "softmax_attention", results, operands,
-      [rule, q = q.value(), k = k.value(), v = v.value(), out, lse, log_e,
-       sink = sink.defined() ? sink.value() : Tensor()](std::span<const Tensor> grads_out,
-                                                        std::span<GradSlot> grad_in) {
+      [rule, q = q.value(), k = k.value(), v = v.value(), out, lse, log_e, sink = sink.value()](
+          std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) {
         const Tensor dout = with_contiguous_rows(grads_out[0]),
                      dlse = grads_out.size() > 1 ? grads_out[1].contiguous() : Tensor();
         auto [dq, dk, dv] = gradients_of(grad_in);
@@ -1062,11 +1017,7 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
         if (std::any_of(biases.begin(), biases.end(),
                         [](const GradSlot& slot) { return bool(slot); }))
           dc.to = Tensor::zeros({rule.sizes.B, rule.sizes.M, rule.sizes.H}, q.dtype());
-        dispatch_float(q.dtype(), [&, &dq = dq, &dk = dk, &dv = dv]<class T>() {
-          backward<T>(rule, {Heads<const T>(q), Heads<const T>(k), Heads<const T>(v),
-                             Heads<const T>(out), Heads<const T>(dout), lse.data<T>(),
-                             dlse.defined() ? dlse.data<T>() : nullptr, dq, dk, dv, dc});
-        });
+        backward(rule, {q, k, v, out, dout}, lse, dlse, dq, dk, dv, dc);
         if (sink.defined() && grad_in.back())
           grad_in.back().take(sink_gradient(sink, log_e, out, lse, dout, dlse));
         const bool decays = rule.decays.defined();
@@ -1107,16 +1058,12 @@ void add_softmax_attention_gradients(const Tensor& q, const Tensor& k, const Ten
                     "softmax_attention: expected results and contiguous gradients of the shapes of "
                     "q ",
                     q.shape(), " and k ", k.shape());
-  dispatch_float(q.dtype(), [&]<class T>() {
-    const Tensor lse = affine(Variable(log_sums), static_cast<double>(Base<T>::log_e)).value(),
-                 rows_q = with_contiguous_rows(q), rows_k = with_contiguous_rows(k),
-                 rows_v = with_contiguous_rows(v), rows_out = with_contiguous_rows(out),
-                 rows_dout = with_contiguous_rows(dout);
-    Gradient of_q{dq, 1}, of_k{dk, 1}, of_v{dv, 1}, of_biases;
-    backward<T>(rule, {Heads<const T>(rows_q), Heads<const T>(rows_k), Heads<const T>(rows_v),
-                       Heads<const T>(rows_out), Heads<const T>(rows_dout),
-                       lse.contiguous().data<T>(), nullptr, of_q, of_k, of_v, of_biases});
-  });
+  const Tensor lse = affine(Variable(log_sums), log_e_of(q.dtype())).value().contiguous();
+  Gradient of_q{dq, 1}, of_k{dk, 1}, of_v{dv, 1}, of_biases;
+  backward(rule,
+           {with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v),
+            with_contiguous_rows(out), with_contiguous_rows(dout)},
+           lse, {}, of_q, of_k, of_v, of_biases);
 }
 
 }  // namespace longhand::attention

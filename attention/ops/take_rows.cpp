@@ -36,11 +36,10 @@ Variable take_rows(const Variable& x_, const Tensor& index) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const tile::Heads<const T> from(x.value());
     const tile::Heads<T> to(out);
-    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t head = begin; head < end; ++head)
-        for_rows(at, head, [&, b = head / H, h = head % H](int64_t j, int64_t i) {
-          std::copy_n(from.at(b, j, h), D, to.at(b, i, h));
-        });
+    parallel_for_each(B * H, 1, [&](int64_t head) {
+      for_rows(at, head, [&, b = head / H, h = head % H](int64_t j, int64_t i) {
+        std::copy_n(from.at(b, j, h), D, to.at(b, i, h));
+      });
     });
   });
   return record("take_rows", out, {x},
@@ -50,21 +49,19 @@ Variable take_rows(const Variable& x_, const Tensor& index) {
                   dispatch_float(dy.dtype(), [&]<class T>() {
                     const tile::Heads<T> to(dx);
                     const tile::Heads<const T> from(dy);
-                    parallel_for(B * H, 1, [&](int64_t begin, int64_t end) {
-                      for (int64_t head = begin; head < end; ++head) {
-                        const int64_t b = head / H, h = head % H;
-                        std::vector<double> sums(static_cast<size_t>(N * D));
-                        simd([&, sum = sums.data()] {
-                          for_rows(at, head, [&](int64_t j, int64_t i) {
-                            const T* const row = from.at(b, i, h);
+                    parallel_for_each(B * H, 1, [&](int64_t head) {
+                      const int64_t b = head / H, h = head % H;
+                      std::vector<double> sums(static_cast<size_t>(N * D));
+                      simd([&, sum = sums.data()] {
+                        for_rows(at, head, [&](int64_t j, int64_t i) {
+                          const T* const row = from.at(b, i, h);
 #pragma GCC ivdep
-                            for (int64_t d = 0; d < D; ++d)
-                              sum[j * D + d] += static_cast<double>(row[d]);
-                          });
+                          for (int64_t d = 0; d < D; ++d)
+                            sum[j * D + d] += static_cast<double>(row[d]);
                         });
-                        for (int64_t j = 0; j < N; ++j)
-                          std::copy_n(sums.data() + j * D, D, to.at(b, j, h));
-                      }
+                      });
+                      for (int64_t j = 0; j < N; ++j)
+                        std::copy_n(sums.data() + j * D, D, to.at(b, j, h));
                     });
                   });
                   slots[0].take(dx);

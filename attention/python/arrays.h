@@ -43,6 +43,9 @@ OptionValue option_value(const std::string& name, py::handle value);
 /// The options given as keywords, in a section of this name.
 Options options_of(const std::string& section, const py::kwargs& given);
 
+/// An argument that is None by default.
+inline py::arg_v none(const char* name) { return py::arg(name) = py::none(); }
+
 /// In check.cpp: check() and what it returns.
 void define_check(py::module_& m);
 /// In definitions.cpp.

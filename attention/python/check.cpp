@@ -261,29 +261,16 @@ void move_parameters(Variant& variant) {
   }
 }
 
-Config config_of(const Options& options, const Made& made) {
-  return {.heads = made.heads,
-          .head_dim = made.dim,
-          .max_length = made.max_length,
-          .causal = made.causal,
-          .options = options};
-}
-
 /// The same numbers as the variant of the library, with the same parameters.
-void reference(const std::string& name, const Options& options, bool causal, Subjected& function,
-               Findings& f) {
-  const Made made{.max_length = 131, .causal = causal};
-  const auto variant = [&] {
-    auto each = make(name, nn::root(made.dtype, made.seed), config_of(options, made));
-    move_parameters(*each);
-    return each;
-  };
-  const auto own = variant(), other = variant();
-  function.replace(*other);
+void reference(const Subject& subject, Findings& f) {
+  const auto own = subject.make({.max_length = 131}), other = subject.make({.max_length = 131});
+  own->substitute({});
+  move_parameters(*own);
+  move_parameters(*other);
   double worst = 0;
   for (const std::vector<int32_t>& n : {std::vector<int32_t>{1, 1}, {13, 13}, {13, 8}, {131, 70}}) {
     f.context(concat_message("sequences of ", n[0], " and ", n[1], " tokens"));
-    const Sample x = sample({2, n[0], made.heads, made.dim});
+    const Sample x = sample({2, n[0], 2, 4});
     const Mask mask = n[0] == n[1] ? Mask{} : lengths(n);
     worst = std::max(worst, each_near(f, "compared with the library", run(*other, x, mask),
                                       run(*own, x, mask), 1e-9));
@@ -292,13 +279,9 @@ void reference(const std::string& name, const Options& options, bool causal, Sub
 }
 
 /// Two calls with the same arrays give the same bits, and do not write to them.
-void deterministic(const std::string& name, const Options& options, bool causal,
-                   Subjected& function, Findings& f) {
-  const Made made{.max_length = 67, .causal = causal};
-  const auto variant = make(name, nn::root(made.dtype, made.seed), config_of(options, made));
-  function.replace(*variant);
-  const Sample x = sample({2, 67, made.heads, made.dim}),
-               before = x.each([](const Tensor&t) { return t.clone(); });
+void deterministic(const Subject& subject, Findings& f) {
+  const auto variant = subject.make({.max_length = 67});
+  const Sample x = sample({2, 67, 2, 4}), before = x.each([](const Tensor&t) { return t.clone(); });
   const Tensor first = forward(*variant, x);
   f.expect(identical(x.q, before.q) && identical(x.k, before.k) && identical(x.v, before.v),
            "the function writes to its arguments");
@@ -329,8 +312,7 @@ void golden(const std::string& name, const std::filesystem::path& folder, bool c
       return file.read(dataset).to(DType::f64).transpose(1, 2).contiguous();
     };
     const Tensor q = by_token("q");
-    Config config = config_of(Options("attention"),
-                              {.heads = q.size(2), .dim = q.size(3), .max_length = q.size(1)});
+    Config config{.heads = q.size(2), .head_dim = q.size(3), .max_length = q.size(1)};
     for (const auto& [key, value] : given) {
       const auto option = py::str(key).cast<std::string>();
       if (option == "causal")
@@ -479,14 +461,15 @@ Report check_function(const py::object& function, const std::optional<std::strin
         wanted.insert(each.name);
   }
 
-  const Capabilities can = capabilities(name, config_of(options, {.max_length = 16}));
-  std::vector<bool> forms{causal.value_or(can.causal_only)};
-  if (!causal && subjected.takes("causal") && can.causal && !can.causal_only) forms = {false, true};
   OptionSet set;
   for (const std::string& key : options.keys()) set.emplace_back(key, options.find(key)->value);
+  const Capabilities can = capabilities_of(name, set);
+  std::vector<bool> forms{causal.value_or(can.causal_only)};
+  if (!causal && subjected.takes("causal") && can.causal && !can.causal_only) forms = {false, true};
 
   for (const bool form : forms) {
-    check_options(name, config_of(options, {.max_length = 16, .causal = form}));
+    check_options(
+        name, {.heads = 2, .head_dim = 4, .max_length = 16, .causal = form, .options = options});
     const Substitution substitution(
         name,
         [&](Variant& variant) {
@@ -506,11 +489,9 @@ Report check_function(const py::object& function, const std::optional<std::strin
       ran.insert(what);
       report.results.push_back(std::move(result));
     };
-    run_check("reference", false,
-              [&](Findings& f) { reference(name, options, form, subjected, f); });
-    run_check("deterministic", false,
-              [&](Findings& f) { deterministic(name, options, form, subjected, f); });
     const Subject subject{name, set, form};
+    run_check("reference", false, [&](Findings& f) { reference(subject, f); });
+    run_check("deterministic", false, [&](Findings& f) { deterministic(subject, f); });
     for (const Check& each : known)
       run_check(each.description.name, true, [&](Findings& f) { each.run(subject, f); });
     if (golden_folder && form == forms.front())
@@ -547,15 +528,12 @@ void define_check(py::module_& m) {
              return r.results[i];
            })
       .def("__repr__", &Report::text);
-  m.def("check", &check_function, "function"_a, py::arg("name") = py::none(), py::kw_only(),
-        py::arg("causal") = py::none(), py::arg("vjp") = py::none(), "dtype"_a = "float64",
-        py::arg("tolerance") = py::none(), py::arg("checks") = py::none(),
-        py::arg("golden") = py::none(),
+  m.def("check", &check_function, "function"_a, none("name"), py::kw_only(), none("causal"),
+        none("vjp"), "dtype"_a = "float64", none("tolerance"), none("checks"), none("golden"),
         "Checks a function of q, k and v, (batch, tokens, heads, head_dim) each, as the "
-        "conformance suite checks the "
-        "variant `name`. It is given what its parameters name: x, lengths, mask, keep, bias, "
-        "causal, parameters, and "
-        "options of the variant.");
+        "conformance suite checks the variant `name`. It is given what its parameters name: x, "
+        "lengths, mask, keep, bias, "
+        "causal, parameters, and options of the variant.");
 }
 
 }  // namespace longhand::python

@@ -8,13 +8,12 @@ namespace longhand::python {
 void define_definitions(py::module_& m) {
   namespace def = attention::definitions;
   using namespace py::literals;
-  py::module_ d = m.def_submodule("definitions",
-                                  "What variants compute, as weights (B, H, N, M) of queries q (B, "
-                                  "N, H, D) and keys k (B, M, H, D): composed "
-                                  "operations in the order of the formula, in quadratic time and "
-                                  "memory. attention/definitions/definitions.h "
-                                  "has the formulas and their papers.");
-  const auto none = [](const char* name) { return py::arg(name) = py::none(); };
+  py::module_ d =
+      m.def_submodule("definitions",
+                      "What variants compute, as weights (B, H, N, M) of queries q (B, "
+                      "N, H, D) and keys k (B, M, H, D): composed operations in the order of the "
+                      "formula, in quadratic time and memory. attention/definitions/definitions.h "
+                      "has the formulas and their papers.");
 
   d.def(
       "visible",

@@ -241,7 +241,6 @@ void define_memory(py::module_& m) {
 }
 
 void define_attention(py::module_& m) {
-  const auto none = [](const char* name) { return py::arg(name) = py::none(); };
   py::class_<Pullback>(m, "Pullback").def("__call__", &Pullback::operator(), "gradient"_a);
   py::class_<Attention>(
       m, "attention",
@@ -253,23 +252,20 @@ void define_attention(py::module_& m) {
                     const py::kwargs&>(),
            "name"_a, py::kw_only(), "heads"_a, "head_dim"_a, "kv_heads"_a = 0, none("max_length"),
            "causal"_a = false, "dtype"_a = "float32", "seed"_a = 0, none("options"))
-      .def("__call__", &Attention::call, "q"_a, "k"_a, "v"_a, none("x"), none("lengths"),
-           none("keep"), none("bias"),
-           "The result, (batch, tokens, heads, head_dim). x: the tokens, (batch, tokens, heads * "
-           "head_dim), for "
-           "variants that compute gates from them. lengths: tokens of each sequence, the rest is "
-           "padding. keep and "
-           "bias broadcast to (batch, heads, queries, keys).")
+      .def(
+          "__call__", &Attention::call, "q"_a, "k"_a, "v"_a, none("x"), none("lengths"),
+          none("keep"), none("bias"),
+          "The result, (batch, tokens, heads, head_dim). x: the tokens, (batch, tokens, heads * "
+          "head_dim), for variants that compute gates from them. lengths: tokens of each sequence, "
+          "the rest is padding. keep and bias broadcast to (batch, heads, queries, keys).")
       .def("vjp", &Attention::vjp, "q"_a, "k"_a, "v"_a, none("x"), none("lengths"), none("keep"),
            none("bias"),
            "The result, and a function that returns the gradients for the gradient of the result, "
-           "by name: of the "
-           "arguments and of the parameters. A parameter with the name of an argument is "
-           "parameters.NAME.")
+           "by name: of the arguments and of the parameters. A parameter with the name of an "
+           "argument is parameters.NAME.")
       .def_property("parameters", &Attention::parameters, &Attention::set_parameters,
                     "Parameters and buffers by name: arrays that share memory with the variant. "
-                    "Assigning a dict "
-                    "copies the arrays that it has.")
+                    "Assigning a dict copies the arrays that it has.")
       .def_property_readonly("name", &Attention::name)
       .def_property_readonly("options", &Attention::options,
                              "The options that apply, with their values.")
@@ -279,6 +275,9 @@ void define_attention(py::module_& m) {
 }
 
 void define_tasks(py::module_& m) {
+  const auto info = [](auto data::TaskInfo::*member) {
+    return [member](const TaskBatches& self) { return self.task.info.*member; };
+  };
   py::class_<Epoch>(m, "Epoch")
       .def("__iter__", [](py::object self) { return self; })
       .def("__next__", &Epoch::next);
@@ -289,22 +288,16 @@ void define_tasks(py::module_& m) {
              const int64_t n = self.dataset().size(), b = self.config.batch_size;
              return (n + b - 1) / b;
            })
-      .def_property_readonly("vocabulary",
-                             [](const TaskBatches& self) { return self.task.info.vocabulary; })
-      .def_property_readonly("classes",
-                             [](const TaskBatches& self) { return self.task.info.classes; })
-      .def_property_readonly("per_token",
-                             [](const TaskBatches& self) { return self.task.info.per_token; })
-      .def_property_readonly("causal",
-                             [](const TaskBatches& self) { return self.task.info.causal; })
-      .def_property_readonly("max_length",
-                             [](const TaskBatches& self) { return self.task.info.max_length; });
+      .def_property_readonly("vocabulary", info(&data::TaskInfo::vocabulary))
+      .def_property_readonly("classes", info(&data::TaskInfo::classes))
+      .def_property_readonly("per_token", info(&data::TaskInfo::per_token))
+      .def_property_readonly("causal", info(&data::TaskInfo::causal))
+      .def_property_readonly("max_length", info(&data::TaskInfo::max_length));
   m.def("task", &task, "name"_a, "split"_a = "train", py::kw_only(), "batch_size"_a = 32,
-        "seed"_a = 0, py::arg("shuffle") = py::none(),
+        "seed"_a = 0, none("shuffle"),
         "The batches of a split of a task, one epoch for each iteration: (tokens, targets, "
-        "lengths), int32. lengths is "
-        "None if nothing is padded; targets of ignore_index do not count. The training split is "
-        "shuffled.");
+        "lengths), int32. lengths is None if nothing is padded; targets of ignore_index do not "
+        "count. The training split is shuffled.");
   m.def("tasks", &data::task_names, "The names of all tasks.");
   m.attr("ignore_index") = data::ignore_index;
 }

@@ -16,7 +16,6 @@
 #include "longhand/attention/decoding/aft_decoder.h"
 #include "longhand/attention/ops/aft.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -27,9 +26,7 @@ struct AftOptions {
   int64_t window = 32, rank = 0;
 
   static AftOptions defaults(const Config& config) {
-    AftOptions options;
-    options.window = std::min<int64_t>(32, config.max_length);
-    return options;
+    return {.window = std::min<int64_t>(32, config.max_length)};
   }
 
   void describe(OptionVisitor& v) {
@@ -115,10 +112,7 @@ class Aft final : public Variant {
  private:
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
     const int64_t N = inputs.q.size(1);
-    const bool simple = options_.kind == "simple";
-    check<ShapeError>(simple || N <= config().max_length,
-                      "aft: expected at most max_length = ", config().max_length, " tokens, got ",
-                      N);
+    if (options_.kind != "simple") check_length(N);
     Variable w;
     if (u_) w = matmul(slice(*u_, 0, 0, N), transpose(slice(*v_, 0, 0, N), 0, 1));
     if (biases_) {
@@ -136,7 +130,6 @@ class Aft final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void aft_limits(Findings& f) {
   const Sample x;
@@ -144,16 +137,13 @@ void aft_limits(Findings& f) {
   for (const bool causal : {false, true}) {
     const auto simple = make_variant("aft", {{"kind", "simple"}}, made(causal));
     const Tensor mean = forward(*make_variant("mean", {}, made(causal)), x);
-    const double d =
-        distance(forward(*simple, zeros, zeros, x.v), affine(Variable(mean), 0.5).value());
-    f.expect(d <= 1e-14, "queries and keys of 0 and half the mean differ by ", d);
-    f.measured(causal ? "causal: " : "", "half the mean to ", d);
+    equal(f, concat_message(causal ? "causal: " : "", "half the mean"),
+          forward(*simple, zeros, zeros, x.v), affine(Variable(mean), 0.5).value(), 1e-14);
     const auto full = make_variant("aft", {{"kind", "full"}}, made(causal));
     const Tensor biases = full->state_dict().at("biases").clone();
     set(*full, {{"biases", Tensor::zeros({N, N}, DType::f64)}});
     equal(f, "biases of 0, full and simple", *full, *simple, 1e-13);
-    const auto local =
-        make_variant("aft", {{"kind", "local"}, {"window", int64_t{5}}}, made(causal));
+    const auto local = make_variant("aft", {{"kind", "local"}, {"window", 5}}, made(causal));
     set(*local, {{"biases", Tensor::zeros({N, 9}, DType::f64)}});
     equal(f, "biases of 0, local and simple", *local, *simple, 1e-13);
     // A window of all tokens, whose band holds the matrix.

@@ -100,7 +100,7 @@ class Bigbird final : public Variant {
             config().causal && p.keys[at] == r % rows ? n * (n + 1) / 2 : n * tokens(p.keys[at]);
       }
     pairs *= static_cast<double>(config().heads / p.heads);
-    return {{4 * pairs * D, pairs}, {10 * pairs * D, pairs}, 4 * N * H};
+    return softmax_work(pairs, D, 4 * N * H);
   }
   std::string algorithm(int64_t tokens) const override {
     if (!attends_to_all(tokens)) return {};
@@ -202,7 +202,6 @@ class Bigbird final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void bigbird_limits(Findings& f) {
   for (const bool causal : {false, true})

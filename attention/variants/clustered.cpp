@@ -26,7 +26,6 @@
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/take_rows.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
@@ -68,9 +67,8 @@ class Clustered final : public Variant {
     const double C = std::min(static_cast<double>(options_.clusters), N),
                  k = std::min(static_cast<double>(options_.topk), M),
                  clustering = static_cast<double>(options_.kmeans_steps) * 2 * N * C * D;
-    return H * Work{{clustering + N * D + 4 * C * M * D + 4 * N * k * D, C * M + N * k},
-                    {N * D + 10 * C * M * D + 10 * N * k * D, C * M + N * k},
-                    bytes * C * D};
+    return H *
+           (softmax_work(C * M + N * k, D, bytes * C * D) + Work{{clustering + N * D}, {N * D}});
   }
   std::string advice(int64_t tokens) const override {
     if (2 * options_.clusters < tokens) return {};
@@ -177,7 +175,6 @@ class Clustered final : public Variant {
 };
 
 using namespace conformance;
-using namespace sizes;
 
 void clustered_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made());
@@ -188,8 +185,7 @@ void clustered_limits(Findings& f) {
           1e-12);
   }
   const Sample x;
-  const auto single =
-      make_variant("clustered", {{"clusters", int64_t{1}}, {"topk", int64_t{0}}}, made());
+  const auto single = make_variant("clustered", {{"clusters", 1}, {"topk", 0}}, made());
   const Tensor centre = broadcast_to(mean(Variable(x.q), {1}, true), x.q.shape()).value();
   equal(f, "one cluster", forward(*single, x), forward(*softmax, centre, x.k, x.v), 1e-12);
 }

@@ -11,8 +11,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
-#include "longhand/nn/init.h"
 #include "longhand/nn/linear.h"
 #include "longhand/nn/short_conv.h"
 
@@ -68,9 +66,9 @@ class Conv final : public Variant {
   Conv(const nn::Scope& scope_, const Config& config, const ConvOptions& options)
       : Variant(scope_, config),
         width_(options.width),
-        filter_(scope("filter"), {channels(), width_},
+        filter_(scope("filter"), {config.width(), width_},
                 nn::init::uniform(1 / std::sqrt(static_cast<double>(width_)))),
-        gate_(scope("gate"), channels(), channels()) {}
+        gate_(scope("gate"), config.width(), config.width()) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t) const override {
     return std::make_unique<ConvDecoder>(config().heads, filter_.value(), gate_.parameters());
@@ -82,12 +80,10 @@ class Conv final : public Variant {
   }
 
  private:
-  int64_t channels() const { return config().heads * config().head_dim; }
-
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable& v = inputs.v;
     const int64_t B = v.size(0), N = v.size(1);
-    const Variable filtered = nn::conv_of_pass(reshape(v, {B, N, channels()}), filter_,
+    const Variable filtered = nn::conv_of_pass(reshape(v, {B, N, config().width()}), filter_,
                                                {.causal = true, .lengths = mask.lengths}, pass);
     return reshape(gate_.forward(inputs.x).eval() * filtered, v.shape());
   }
@@ -98,7 +94,6 @@ class Conv final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 // A filter of one tap, and a gate that is open.
 void conv_limits(Findings& f) {

@@ -15,7 +15,6 @@ namespace longhand::attention {
 namespace {
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 // With orthonormal keys no key holds anything of another one, so nothing is corrected.
 void deltanet_limits(Findings& f) {

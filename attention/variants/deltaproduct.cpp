@@ -9,7 +9,6 @@
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -75,7 +74,6 @@ class DeltaProduct final : public GatedDeltaAttention {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void deltaproduct_limits(Findings& f) {
   const auto gated = make_variant("gated_deltanet", {}, made(true));

@@ -15,11 +15,9 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/ring_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -77,10 +75,7 @@ class Differential final : public Variant {
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double seen = config().causal ? M / 2 : M;
-    return 2 * H *
-           Work{{4 * N * seen * D, N * seen},
-                {10 * N * seen * D, N * seen},
-                4 * N + 2 * N * D * bytes};
+    return 2 * H * softmax_work(N * seen, D, 4 * N + 2 * N * D * bytes);
   }
 
  protected:
@@ -150,7 +145,6 @@ class Differential final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 // Sets λ of a variant with λ_init = 0.2.
 void set_lambda(Variant& variant, double lambda) {

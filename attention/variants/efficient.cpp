@@ -9,19 +9,18 @@
 // sum_(j<=i) e^k_jd. As e^(k_jd - L_id) = e^(k_jd - L_jd) e^(L_jd - L_id), this is a scan with
 // keys e^(k - L) <= 1 and, for each entry d, the log decay L_(i-1) - L_i <= 0: gated linear
 // attention whose gates keep every entry of the state a weighted mean of values.
+#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/registry.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/state_decoder.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/log_cumulative_sum_exp.h"
 #include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/scan.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {

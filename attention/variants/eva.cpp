@@ -23,13 +23,12 @@
 #include <utility>
 
 #include "longhand/attention/bases/blocks.h"
+#include "longhand/attention/bases/half_square.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/block_decoder.h"
-#include "longhand/attention/features/random_features.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -84,9 +83,7 @@ class Eva final : public Variant {
     const double w = std::min(static_cast<double>(options_.window), N),
                  chunks = N > w ? N / static_cast<double>(options_.chunk) : 0,
                  scores = N * (w + chunks) * (config().causal ? 0.5 : 1);
-    return H * Work{{4 * scores * D + 6 * N * D, scores + N},
-                    {10 * scores * D + 12 * N * D, scores},
-                    3 * N * D * bytes};
+    return H * (softmax_work(scores, D, 3 * N * D * bytes) + Work{{6 * N * D, N}, {12 * N * D}});
   }
   std::string advice(int64_t tokens) const override {
     if (options_.chunk > 1) return {};
@@ -164,7 +161,6 @@ class Eva final : public Variant {
 };
 
 using namespace conformance;
-using namespace sizes;
 
 void eva_limits(Findings& f) {
   for (const bool causal : {false, true}) {

@@ -64,7 +64,6 @@ class Fnet final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void fnet_limits(Findings& f) {
   const int64_t C = H * D;

@@ -10,12 +10,10 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/linear.h"
 
 namespace longhand::attention {
@@ -25,6 +23,8 @@ struct ForgettingOptions {
   std::string impl = "tiled";
   double gate_bias = 0, dropout = 0;
   int64_t window = 0;
+
+  bool tiled() const { return impl == "tiled"; }
 
   void describe(OptionVisitor& v) {
     v.choice(
@@ -44,9 +44,9 @@ struct ForgettingOptions {
             .decodes = true,
             .cross_lengths = false,
             .uses_x = true,
-            .needs = impl == "tiled" ? Needs::keys : Needs::heads,
+            .needs = tiled() ? Needs::keys : Needs::heads,
             .time = "N^2 D",
-            .memory = impl == "tiled" ? "N" : "N^2"};
+            .memory = tiled() ? "N" : "N^2"};
   }
 };
 
@@ -54,17 +54,15 @@ class Forgetting final : public Variant {
  public:
   Forgetting(const nn::Scope& scope_, const Config& config, const ForgettingOptions& options)
       : Variant(scope_, config),
-        tiled_(options.impl == "tiled"),
-        window_(options.window),
-        dropout_(options.dropout),
-        gate_(scope("gate"), config.heads * config.head_dim, config.heads) {
+        options_(options),
+        gate_(scope("gate"), config.width(), config.heads) {
     gate_.bias->mutable_value().fill(options.gate_bias);
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_cache_decoder(batch, config(),
                               {.scale = config().softmax_scale(),
-                               .window = window_,
+                               .window = options_.window,
                                .log_decay = [this](const Token& token) {
                                  const NoGrad no_grad;
                                  return gates(Variable(token.x)).value();
@@ -76,16 +74,17 @@ class Forgetting final : public Variant {
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double gates = 2 * N * H * D;
-    if (!tiled_)
+    if (!options_.tiled())
       return H * Work{{4 * N * M * D + gates, N * M}, {8 * N * M * D + 2 * gates}, 8 * N * M};
-    const double seen = window_ ? std::min(M / 2, static_cast<double>(window_)) : M / 2;
-    return H * Work{{4 * N * seen * D + gates, N * seen},
-                    {10 * N * seen * D + 2 * gates, N * seen},
-                    12 * N};
+    const double seen =
+        options_.window ? std::min(M / 2, static_cast<double>(options_.window)) : M / 2;
+    return H * (softmax_work(N * seen, D, 12 * N) + Work{{gates}, {2 * gates}});
   }
 
  protected:
-  bool takes_all(const Mask& mask) const override { return tiled_ && !mask.lengths.defined(); }
+  bool takes_all(const Mask& mask) const override {
+    return options_.tiled() && !mask.lengths.defined();
+  }
 
  private:
   // g = log sigmoid(W x + b), (…, H).
@@ -93,32 +92,32 @@ class Forgetting final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
-    const DropoutOptions drop = weight_dropout(dropout_, pass);
+    const DropoutOptions drop = weight_dropout(options_.dropout, pass);
     const Variable& g = inputs.x;  // gates(), (B, N, H)
-    if (tiled_)
+    if (options_.tiled())
       return softmax_attention(
           q, k, v,
           {.causal = true,
-           .window = window_,
+           .window = options_.window,
            .key_lengths = mask.lengths,
            .query_lengths = lengths_from(mask.lengths, pass.tokens.first, q.size(1)),
            .log_decay = g,
            .dropout = drop,
            .first_query = first_query(pass)});
     const int64_t N = q.size(1);
-    const Tensor seen = definitions::visible(
-        N, N, {.causal = true, .lengths = mask.lengths, .window = window_ ? window_ - 1 : -1});
+    const Tensor seen =
+        definitions::visible(N, N,
+                             {.causal = true,
+                              .lengths = mask.lengths,
+                              .window = options_.window ? options_.window - 1 : -1});
     return definitions::apply(dropped(definitions::forgetting(q, k, g, seen), drop), v);
   }
 
-  bool tiled_;
-  int64_t window_;
-  double dropout_;
+  ForgettingOptions options_;
   nn::Linear gate_;
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void forgetting_limits(Findings& f) {
   const auto open = make_variant("forgetting", {{"gate_bias", 40.0}}, made(true));

@@ -14,7 +14,6 @@ namespace longhand::attention {
 namespace {
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void gated_deltanet_limits(Findings& f) {
   for (const bool silu : {false, true}) {

@@ -12,15 +12,13 @@
 #include <cmath>
 
 #include "longhand/attention/bases/gaussian_kernel.h"
+#include "longhand/attention/bases/half_square.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/features/random_features.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -59,7 +57,7 @@ class Gaussian final : public Variant {
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double seen = config().causal ? M / 2 : M;
-    return H * Work{{4 * N * seen * D, N * seen}, {10 * N * seen * D, N * seen}, 4 * N + 12 * M};
+    return H * softmax_work(N * seen, D, 4 * N + 12 * M);
   }
 
  protected:
@@ -68,10 +66,7 @@ class Gaussian final : public Variant {
 
  private:
   static bool tiled(const Mask& mask) { return !mask.keep.defined() && !mask.bias.defined(); }
-  double scale() const {
-    return 1 /
-           (options_.sigma * options_.sigma * std::sqrt(static_cast<double>(config().head_dim)));
-  }
+  double scale() const { return gaussian_scale(options_.sigma, config().head_dim); }
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const DropoutOptions drop = weight_dropout(options_.dropout, pass);
@@ -108,7 +103,6 @@ class Gaussian final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void gaussian_limits(Findings& f) {
   // Keys of equal norms: e^(-|q - k|²/2) equals e^(q·k) up to factors of the query.

@@ -10,7 +10,6 @@
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -19,11 +18,9 @@ class Gdn2 final : public ChannelDeltaAttention {
  public:
   Gdn2(const nn::Scope& scope_, const Config& config, const ChannelDeltaOptions& options)
       : ChannelDeltaAttention(scope_, config, options, {.beta = false}),
-        erase_(scope("erase"), config.heads * config.head_dim, config.heads * config.head_dim,
-               false),
-        write_(scope("write"), config.heads * config.head_dim, config.heads * config.head_dim,
-               false) {
-    const auto width = static_cast<double>(config.heads * config.head_dim);
+        erase_(scope("erase"), config.width(), config.width(), false),
+        write_(scope("write"), config.width(), config.width(), false) {
+    const auto width = static_cast<double>(config.width());
     add_work({4 * width * width, 2 * width});
   }
 
@@ -46,7 +43,6 @@ class Gdn2 final : public ChannelDeltaAttention {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 // The same strength for all channels of a head.
 void gdn2_limits(Findings& f) {

@@ -15,7 +15,6 @@
 #include "longhand/attention/bases/scan_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/low_rank_linear.h"
 
 namespace longhand::attention {
@@ -27,9 +26,7 @@ struct GlaOptions {
   bool norm = true, gate = true;
 
   static GlaOptions defaults(const Config& config) {
-    GlaOptions options;
-    options.decay_rank = std::min<int64_t>(16, config.heads * config.head_dim);
-    return options;
+    return {.decay_rank = std::min<int64_t>(16, config.width())};
   }
 
   void describe(OptionVisitor& v) {
@@ -37,15 +34,13 @@ struct GlaOptions {
               "16, at most d_model");
     v.number("temperature", temperature, NumberRange::above(0),
              "τ of the decays σ(x Aᵀ Bᵀ + b)^(1/τ): a larger one remembers longer");
-    v.boolean("norm", norm,
-              "whether the result of a head is divided by its root mean square, with a learned "
-              "weight");
+    describe_norm(v, norm);
     v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
   void check(const Config& config) const {
-    config.options.require(decay_rank <= config.heads * config.head_dim, "decay_rank",
-                           concat_message("expected at most d_model = ",
-                                          config.heads * config.head_dim, ", got ", decay_rank));
+    config.options.require(
+        decay_rank <= config.width(), "decay_rank",
+        concat_message("expected at most d_model = ", config.width(), ", got ", decay_rank));
   }
   ScanOutput output() const { return {.norm = norm, .gate = gate, .weight = true}; }
   Capabilities capabilities() const { return recurrence_capabilities(!norm); }
@@ -56,9 +51,8 @@ class Gla final : public ScanAttention {
   Gla(const nn::Scope& scope_, const Config& config, const GlaOptions& options)
       : ScanAttention(scope_, config, options.output()),
         temperature_(options.temperature),
-        decay_(scope("decay"), config.heads * config.head_dim, config.heads * config.head_dim,
-               options.decay_rank) {
-    const double width = static_cast<double>(config.heads * config.head_dim),
+        decay_(scope("decay"), config.width(), config.width(), options.decay_rank) {
+    const double width = static_cast<double>(config.width()),
                  product = 4 * width * static_cast<double>(options.decay_rank);
     // Of a decay: σ, and the power that is its use.
     token_forward_ = {product, 2 * width};
@@ -76,7 +70,6 @@ class Gla final : public ScanAttention {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 // σ(b)^(1/16) = γ of the head, for all of its channels and for every token.
 void gla_limits(Findings& f) {

@@ -10,13 +10,11 @@
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void kda_limits(Findings& f) {
   const auto kda = make_variant("kda", {{"gate", false}, {"rank", 2}}, made(true)),

@@ -20,13 +20,12 @@
 #include <cmath>
 #include <vector>
 
+#include "longhand/attention/bases/half_square.h"
 #include "longhand/attention/bases/landmarks.h"
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/features/random_features.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -165,16 +164,15 @@ class Lara final : public Variant {
 };
 
 using namespace conformance;
-using namespace sizes;
 
 // Self-normalised estimates of one mean from more samples of the same densities. Noise of a scale other
 // than that of the densities in the weights leaves an error that does not decrease.
 void lara_rate(Findings& f) {
   const Case c = small_case(0.25, 21, 64, 16);
   rate(f, c, {4, 16, 64, 256, 1024}, "samples", 0.1, [&](int64_t samples) {
-    const auto variant = make_variant(
-        "lara", {{"landmarks", int64_t{4}}, {"weights", "balance"}, {"samples", samples}},
-        {.heads = 1, .dim = c.q.size(3), .max_length = c.q.size(1)});
+    const auto variant =
+        make_variant("lara", {{"landmarks", 4}, {"weights", "balance"}, {"samples", samples}},
+                     {.heads = 1, .dim = c.q.size(3), .max_length = c.q.size(1)});
     double squares = 0;
     constexpr int draws = 12;
     for (uint64_t i = 0; i < draws; ++i) {
@@ -198,8 +196,7 @@ void lara_one_landmark(Findings& f) {
   const Tensor expected =
       broadcast_to(sum(unsqueeze(p, 3) * Variable(x.v), {1}, true), x.v.shape()).value();
   for (const char* const weights : {"query", "balance"}) {
-    const auto variant =
-        make_variant("lara", {{"landmarks", int64_t{1}}, {"weights", weights}}, made());
+    const auto variant = make_variant("lara", {{"landmarks", 1}, {"weights", weights}}, made());
     equal(f, weights, forward(*variant, x), expected, 1e-12);
   }
 }

@@ -12,7 +12,6 @@
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined_softmax.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -42,7 +41,7 @@ class Latent final : public Variant {
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double m = static_cast<double>(count_), pairs = (N + M) * m;
-    return H * Work{{4 * pairs * D, pairs}, {10 * pairs * D, pairs}, m * D * bytes};
+    return H * softmax_work(pairs, D, m * D * bytes);
   }
   int64_t rank(int64_t) const override { return count_; }
   std::string advice(int64_t tokens) const override {
@@ -66,16 +65,15 @@ class Latent final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void latent_limits(Findings& f) {
-  const auto equal_latents = make_variant("latent", {{"latents", int64_t{3}}}, made());
+  const auto equal_latents = make_variant("latent", {{"latents", 3}}, made());
   set(*equal_latents, {{"latents", Tensor::zeros({H, 3, D}, DType::f64)}});
   const Sample x;
   equal(f, "latents of 0 and mean", forward(*equal_latents, x),
         forward(*make_variant("mean", {}, made()), x), 1e-12);
   // One latent is the query of all tokens.
-  const auto single = make_variant("latent", {{"latents", int64_t{1}}}, made());
+  const auto single = make_variant("latent", {{"latents", 1}}, made());
   const Tensor L = single->state_dict().at("latents");  // (H, 1, D)
   const Tensor queries = L.transpose(0, 1).unsqueeze(0).expand({2, N, H, D});
   equal(f, "one latent and softmax", forward(*single, x),

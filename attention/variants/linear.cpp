@@ -80,7 +80,6 @@ struct Linear final : FeatureAttention {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void linear_kernels(Findings& f) {
   const auto has_features = [&](const char* what, const OptionSet& options, const auto& phi) {
@@ -97,7 +96,7 @@ void linear_kernels(Findings& f) {
     has_features(what, {{"feature_map", map}}, [map = map](const Variable& x) {
       return definitions::linear_features(map, x, N);
     });
-  has_features("dpfp", {{"feature_map", "dpfp"}, {"nu", int64_t{2}}},
+  has_features("dpfp", {{"feature_map", "dpfp"}, {"nu", 2}},
                [](const Variable& x) { return definitions::dpfp_features(x, 2); });
   const Variable scale(Tensor::full({H, D}, 1, DType::f64)),
       shift(Tensor::zeros({H, D}, DType::f64));

@@ -30,11 +30,9 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/block_decoder.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/nn/init.h"
 
@@ -73,9 +71,7 @@ struct LinformerOptions {
   double dropout = 0;
 
   static LinformerOptions defaults(const Config& config) {
-    LinformerOptions options;
-    options.k = {std::min<int64_t>(256, config.max_length)};
-    return options;
+    return {.k = {std::min<int64_t>(256, config.max_length)}};
   }
 
   bool mixes_tokens() const { return order == "inputs"; }
@@ -290,9 +286,7 @@ class Linformer final : public Variant {
   Variable compress(const Variable& x, const Tensor& lengths, bool values,
                     const nn::Pass& pass) const {
     const int64_t first = first_token(pass);
-    check<ShapeError>(first + x.size(1) <= config().max_length,
-                      "linformer: expected at most max_length = ", config().max_length,
-                      " tokens, got ", first + x.size(1));
+    check_length(first + x.size(1));
     const Linformer& owner = owner_ ? *owner_ : *this;
     const auto projection = [&] {
       return (values && owner.projection_v_ ? owner.projection_v_ : owner.projection_k_)->value();
@@ -335,7 +329,6 @@ class Linformer final : public Variant {
 };
 
 using namespace conformance;
-using namespace sizes;
 
 void linformer_identity(Findings& f) {
   const auto variant = make_variant("linformer", {{"k", N}}, made());

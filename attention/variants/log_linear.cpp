@@ -14,13 +14,11 @@
 #include <bit>
 #include <cmath>
 
-#include "longhand/attention/bases/recurrence.h"
 #include "longhand/attention/bases/state_space.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/fenwick_scan.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -53,9 +51,9 @@ class LogLinear final : public StateSpaceAttention {
  public:
   LogLinear(const nn::Scope& scope_, const Config& config, const LogLinearOptions& options)
       : StateSpaceAttention(scope_, config, options),
-        scales_(scope("scales"), config.heads * config.head_dim, config.heads * options.levels),
+        scales_(scope("scales"), config.width(), config.heads * options.levels),
         multiplier_(scope("multiplier"), {config.heads * options.levels}, nn::init::ones()) {
-    const auto width = static_cast<double>(config.heads * config.head_dim),
+    const auto width = static_cast<double>(config.width()),
                all = static_cast<double>(config.heads * options.levels);
     token_forward_.flops += 2 * width * all, token_forward_.exponentials += all;
     token_backward_.flops += 4 * width * all, token_backward_.exponentials += all;
@@ -121,7 +119,6 @@ std::unique_ptr<Decoder> LogLinear::make_decoder(int64_t batch) const {
 }
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 const OptionSet plain{{"skip", false}, {"norm", false}, {"gate", false}};
 

@@ -19,7 +19,6 @@
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -31,9 +30,7 @@ struct LowrankOptions {
   double dropout = 0;
 
   static LowrankOptions defaults(const Config& config) {
-    LowrankOptions options;
-    options.rank = std::min<int64_t>(8, config.max_length);
-    return options;
+    return {.rank = std::min<int64_t>(8, config.max_length)};
   }
 
   void describe(OptionVisitor& v) {
@@ -61,13 +58,11 @@ class Lowrank final : public Variant {
  public:
   Lowrank(const nn::Scope& scope_, const Config& config, const LowrankOptions& options)
       : Variant(scope_, config),
-        softmax_(options.softmax),
-        rank_(options.rank),
-        dropout_(options.dropout),
+        options_(options),
         // Without a softmax, a sum over max_length values has the variance of one value.
-        u_(scope("u"), {config.heads, config.max_length, rank_}, deviation(rank_)),
-        v_(scope("v"), {config.heads, config.max_length, rank_},
-           deviation(softmax_ ? 1 : config.max_length)) {}
+        u_(scope("u"), {config.heads, config.max_length, options_.rank}, deviation(options_.rank)),
+        v_(scope("v"), {config.heads, config.max_length, options_.rank},
+           deviation(options_.softmax ? 1 : config.max_length)) {}
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     const auto step = [u = u_.value(), v = v_.value()](const Token& token, int64_t position) {
@@ -82,12 +77,12 @@ class Lowrank final : public Variant {
     return make_state_decoder(batch, config(), step, Normalizer::none);
   }
   int64_t rank(int64_t tokens) const override {
-    return softmax_ || config().causal ? tokens : rank_;
+    return options_.softmax || config().causal ? tokens : options_.rank;
   }
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
-    const auto r = static_cast<double>(rank_);
-    if (softmax_)
+    const auto r = static_cast<double>(options_.rank);
+    if (options_.softmax)
       return H * Work{{2 * N * N * (r + D), N * N}, {4 * N * N * (r + D)}, bytes * 2 * N * N};
     if (config().causal) return H * scan_work(N, r, D, bytes);
     return H * Work{{4 * N * r * D}, {8 * N * r * D}, bytes * r * D};
@@ -101,9 +96,7 @@ class Lowrank final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), first = first_token(pass);
-    check<ShapeError>(first + N <= config().max_length,
-                      "lowrank: expected at most max_length = ", config().max_length,
-                      " tokens, got ", first + N);
+    check_length(first + N);
     const auto rows_of = [&](const Variable& x) {
       const Variable of_heads =
           pass.heads.of ? slice(x, 0, pass.heads.first, pass.heads.first + H) : x;
@@ -111,28 +104,26 @@ class Lowrank final : public Variant {
     };
     const Variable U = rows_of(u_), V = rows_of(v_);  // (H, N, r)
     const Variable X = transpose(v, 1, 2);            // (B, H, N, D)
-    if (!softmax_ && config().causal) {
+    if (!options_.softmax && config().causal) {
       const auto rows = [&](const Variable& x) {
-        return broadcast_to(unsqueeze(transpose(x, 0, 1), 0), {B, N, H, rank_});
+        return broadcast_to(unsqueeze(transpose(x, 0, 1), 0), {B, N, H, options_.rank});
       };
       return scan({rows(U), rows(V), v}, nullptr,
                   {.normalizer = false, .final_state = false, .join = pass.join})
           .out;
     }
-    if (!softmax_) {
+    if (!options_.softmax) {
       const Variable sums = sum_of_parts(matmul(transpose(V, 1, 2), X), pass.join);
       return transpose(matmul(U, sums), 1, 2);
     }
     const Variable scores = matmul(U, transpose(V, 1, 2));
     Variable p = longhand::softmax(masked_scores(scores, config().causal, mask.lengths));
-    if (const DropoutOptions drop = weight_dropout(dropout_, pass); drop.p > 0)
+    if (const DropoutOptions drop = weight_dropout(options_.dropout, pass); drop.p > 0)
       p = dropout(broadcast_to(p, {B, H, N, N}), drop);
     return transpose(matmul(p, X), 1, 2);
   }
 
-  bool softmax_;
-  int64_t rank_;
-  double dropout_;
+  LowrankOptions options_;
   nn::Parameter u_, v_;  // (H, max_length, r)
 };
 

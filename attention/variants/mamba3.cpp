@@ -29,7 +29,6 @@
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/scan_step.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/position.h"
 
 namespace longhand::attention {
@@ -52,9 +51,7 @@ struct Mamba3Options {
     v.boolean("bc_bias", bc_bias,
               "whether a learned bias, 1 at first, is added to queries and keys after that");
     v.boolean("skip", skip, "whether s v of the token itself is added, s learned for each head");
-    v.boolean("norm", norm,
-              "whether the result of a head is divided by its root mean square, with a learned "
-              "weight");
+    describe_norm(v, norm);
     v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
   ScanOutput output() const { return {.norm = norm, .gate = gate, .weight = true}; }
@@ -70,12 +67,12 @@ class Mamba3 final : public ScanAttention {
       : ScanAttention(scope_, config, options.output()),
         heavy_tail_(options.rates == "heavy_tail"),
         angles_(options.angles(config.head_dim)),
-        step_(scope("step"), width(), config.heads, false, init()),
-        rate_(scope("rate"), width(), config.heads, false, init()),
+        step_(scope("step"), config.width(), config.heads, false, init()),
+        rate_(scope("rate"), config.width(), config.heads, false, init()),
         step_bias_(scope("step_bias"), {config.heads}, fill_step_bias) {
     const int64_t H = config.heads, D = config.head_dim;
-    if (options.trapezoid) blend_.emplace(scope("blend"), width(), H, false, init());
-    if (angles_ > 0) angle_.emplace(scope("angle"), width(), angles_, false, init());
+    if (options.trapezoid) blend_.emplace(scope("blend"), config.width(), H, false, init());
+    if (angles_ > 0) angle_.emplace(scope("angle"), config.width(), angles_, false, init());
     if (options.bc_norm) {
       query_norm_.emplace(scope("query_norm"), Shape{D}, nn::init::ones());
       key_norm_.emplace(scope("key_norm"), Shape{D}, nn::init::ones());
@@ -85,7 +82,7 @@ class Mamba3 final : public ScanAttention {
       key_bias_.emplace(scope("key_bias"), Shape{H, D}, nn::init::ones());
     }
     if (options.skip) skip_.emplace(scope("skip"), Shape{H}, nn::init::ones());
-    const auto h = static_cast<double>(H), w = static_cast<double>(width()),
+    const auto h = static_cast<double>(H), w = static_cast<double>(config.width()),
                a = static_cast<double>(angles_);
     const double maps = options.trapezoid ? 3 : 2;
     token_forward_ = {2 * w * (maps * h + a), (maps + 1) * h + a + 2 * h * a};
@@ -155,9 +152,10 @@ class Mamba3 final : public ScanAttention {
   }
 
  private:
-  int64_t width() const { return config().heads * config().head_dim; }
   // The default of PyTorch, from which the authors' code starts.
-  nn::Init init() const { return nn::init::uniform(1 / std::sqrt(static_cast<double>(width()))); }
+  nn::Init init() const {
+    return nn::init::uniform(1 / std::sqrt(static_cast<double>(config().width())));
+  }
   // Not below 1e-4, so that the state forgets.
   Variable rates(const Variable& y) const {
     constexpr double least = 1e-4;
@@ -248,7 +246,6 @@ std::unique_ptr<Decoder> Mamba3::make_decoder(int64_t batch) const {
 }
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 const OptionSet plain_mamba3{
     {"bc_norm", false}, {"bc_bias", false}, {"skip", false}, {"gate", false}};

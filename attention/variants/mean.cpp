@@ -6,7 +6,6 @@
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/simd.h"
 
 namespace longhand::attention {
@@ -97,7 +96,6 @@ class Mean final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void controls(Findings& f) {
   has_weights(f, "mean: equal weights", "mean", {},

@@ -16,8 +16,6 @@
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/ridge_scan.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
-#include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
@@ -38,9 +36,7 @@ struct MesaOptions {
     v.number("lambda_bound", lambda_bound, NumberRange::above(0), "lower bound λ_0 of λ");
     v.boolean("silu", silu,
               "whether queries and keys pass through silu before they are normalised");
-    v.boolean("norm", norm,
-              "whether the result of a head is divided by its root mean square, with a learned "
-              "weight");
+    describe_norm(v, norm);
     v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
   DeltaRuleOptions rule() const { return {.silu = silu, .norm = norm}; }
@@ -56,7 +52,7 @@ class Mesa final : public UnitDeltaAttention {
   Mesa(const nn::Scope& scope_, const Config& config, const MesaOptions& options)
       : UnitDeltaAttention(scope_, config, options.rule()),
         options_(options),
-        decay_(scope("decay"), config.heads * config.head_dim, config.heads),
+        decay_(scope("decay"), config.width(), config.heads),
         // λ starts at 0.75 above its bound: by default at 1, as in the authors' code.
         lambda_(scope("lambda"), {config.heads, config.head_dim},
                 nn::init::constant(std::log(std::expm1(0.75)))) {
@@ -110,7 +106,6 @@ class Mesa final : public UnitDeltaAttention {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 const OptionSet bare_mesa{{"silu", false}, {"norm", false}};
 

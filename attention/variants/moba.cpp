@@ -11,13 +11,11 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/highest.h"
 #include "longhand/attention/ops/selected_blocks.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
@@ -118,7 +116,7 @@ class Moba final : public Variant {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double b = static_cast<double>(options_.block), n = static_cast<double>(options_.blocks),
                  seen = N * std::min(M / 2, (n - 0.5) * b);
-    const Work attention{{4 * seen * D, seen}, {10 * seen * D, seen}, 2 * N * bytes};
+    const Work attention = softmax_work(seen, D, 2 * N * bytes);
     if (n * b >= N) return H * attention;
     return H * (attention + Work{{N * D + N * N / b * (2 * D + 1), 0},
                                  {},
@@ -163,21 +161,18 @@ class Moba final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void moba_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made(true));
   const Sample x;
   equal(f, "all blocks, and softmax",
-        *make_variant("moba", {{"block", int64_t{5}}, {"blocks", int64_t{5}}}, made(true)),
-        *softmax, 1e-12);
+        *make_variant("moba", {{"block", 5}, {"blocks", 5}}, made(true)), *softmax, 1e-12);
   equal(f, "one block, and softmax",
-        *make_variant("moba", {{"block", N}, {"blocks", int64_t{1}}}, made(true)), *softmax, 1e-12);
+        *make_variant("moba", {{"block", N}, {"blocks", 1}}, made(true)), *softmax, 1e-12);
   // The first n b queries attend to all earlier tokens.
   const auto first = [](const Tensor& t) { return t.slice(1, 0, 15); };
   equal(f, "queries of the first three blocks, and softmax",
-        first(forward(
-            *make_variant("moba", {{"block", int64_t{5}}, {"blocks", int64_t{3}}}, made(true)), x)),
+        first(forward(*make_variant("moba", {{"block", 5}, {"blocks", 3}}, made(true)), x)),
         first(forward(*softmax, x)), 1e-12);
   // The latter with blocks that more queries select than are computed together.
   for (const auto& [block, some] :

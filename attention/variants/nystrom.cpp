@@ -37,11 +37,9 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/conformance/evidence.h"
-#include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/ops/joined_softmax.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 #include "longhand/nn/short_conv.h"
 
@@ -141,7 +139,7 @@ class Nystrom final : public Variant {
     const double m = static_cast<double>(count_of(queries)),
                  conv = conv_ ? 2 * N * D * static_cast<double>(conv_->size(1)) : 0;
     if (queries <= options_.exact_below)
-      return H * Work{{4 * N * N * D + conv, N * N}, {10 * N * N * D + 2 * conv, N * N}, bytes * N};
+      return H * (softmax_work(N * N, D, bytes * N) + Work{{conv}, {2 * conv}});
     const double inverse =
         options_.pinv == "iterative" ? 8 * static_cast<double>(options_.pinv_iterations) : 26;
     const double flops = 8 * N * m * D + inverse * m * m * m + conv;
@@ -323,7 +321,6 @@ class Nystrom final : public Variant {
 };
 
 using namespace conformance;
-using namespace sizes;
 
 void nystrom_limits(Findings& f) {
   const auto softmax = make_variant("softmax", {}, made());

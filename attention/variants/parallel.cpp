@@ -12,7 +12,6 @@
 #include "longhand/attention/conformance/tools.h"
 #include "longhand/attention/decoding/kv_cache.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -79,11 +78,7 @@ struct ParallelOptions {
   std::vector<int64_t> heads{0};
   Config config;  // of the layer
 
-  static ParallelOptions defaults(const Config& config) {
-    ParallelOptions options;
-    options.config = config;
-    return options;
-  }
+  static ParallelOptions defaults(const Config& config) { return {.config = config}; }
   void describe(OptionVisitor& v) {
     v.text("parts", parts,
            "the variants, separated by |, each with its options in parentheses: "

@@ -14,11 +14,9 @@
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/path_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/linear.h"
 
 namespace longhand::attention {
@@ -50,10 +48,10 @@ class Path final : public Variant {
   Path(const nn::Scope& scope_, const Config& config, const PathOptions& options)
       : Variant(scope_, config),
         rank_(options.rank),
-        down_(scope("down"), config.heads * config.head_dim, options.rank, false),
-        up_(scope("up"), options.rank, config.heads * config.head_dim, false),
-        beta_(scope("beta"), config.heads * config.head_dim, config.heads) {
-    if (options.forget) gate_.emplace(scope("gate"), config.heads * config.head_dim, config.heads);
+        down_(scope("down"), config.width(), options.rank, false),
+        up_(scope("up"), options.rank, config.width(), false),
+        beta_(scope("beta"), config.width(), config.heads) {
+    if (options.forget) gate_.emplace(scope("gate"), config.width(), config.heads);
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
@@ -116,7 +114,6 @@ class Path final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 // A variant with β = 2 σ(bias) and log gates that do not depend on the tokens.
 std::unique_ptr<Variant> constant_path(double bias, const OptionSet& options = {},

@@ -25,7 +25,6 @@
 #include "longhand/attention/ops/linear_attention.h"
 #include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 
 namespace longhand::attention {

@@ -14,7 +14,6 @@
 #include "longhand/attention/bases/random_state.h"
 #include "longhand/attention/ops/random_rows.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -43,8 +42,7 @@ class Random final : public Variant {
  public:
   Random(const nn::Scope& scope_, const Config& config, const RandomOptions& options)
       : Variant(scope_, config),
-        dropout_(options.dropout),
-        spread_(options.spread),
+        options_(options),
         random_state_(scope("random_state"), state_tensor(init_random().fork("scores"))) {}
 
   // The exponentials of the first pass are not counted.
@@ -64,7 +62,7 @@ class Random final : public Variant {
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &v = inputs.v;
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), D = q.size(3);
-    const DropoutOptions drop = weight_dropout(dropout_, pass);
+    const DropoutOptions drop = weight_dropout(options_.dropout, pass);
     const bool padded = mask.lengths.defined(), drops = drop.p > 0;
     // (H, N, N)
     Variable p(rows(N, q.dtype(), !padded).slice(0, pass.heads.first, pass.heads.first + H));
@@ -89,7 +87,8 @@ class Random final : public Variant {
       return drawn.rows.slice(1, 0, n).slice(2, 0, n);
     drawn_.set({});  // freed before memory for another is taken
     const int64_t H = config().heads;
-    Tensor out = random_rows(generator_of(state), H, n, spread_, weights, config().causal, dtype);
+    Tensor out =
+        random_rows(generator_of(state), H, n, options_.spread, weights, config().causal, dtype);
     drawn_.set({out, weights, state.clone()});
     return out;
   }
@@ -97,7 +96,7 @@ class Random final : public Variant {
     return drawn == n || (drawn > n && (!weights || config().causal));
   }
 
-  double dropout_, spread_;
+  RandomOptions options_;
   nn::Buffer random_state_;  // (2) i64, generator state
   Latest<Drawn> drawn_;
 };

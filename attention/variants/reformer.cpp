@@ -20,7 +20,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/bucket_decoder.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -79,9 +78,7 @@ class Reformer final : public Variant {
                                   both / 2 * N / number(options_.buckets)),
                  pairs = H * N * std::min(R * round + 1, N),
                  hash = H * R * number(options_.buckets / 2) * N * D;
-    return {{4 * pairs * D + 2 * hash, pairs},
-            {10 * pairs * D, pairs},
-            H * N * (12 * R + (D + 2) * bytes)};
+    return softmax_work(pairs, D, H * N * (12 * R + (D + 2) * bytes)) + Work{{2 * hash}, {}};
   }
   std::string advice(int64_t tokens) const override {
     if (options_.buckets > 1 || options_.window < tokens - 1) return {};
@@ -119,15 +116,13 @@ class Reformer final : public Variant {
 };
 
 using namespace conformance;
-using namespace sizes;
 
 void reformer_limits(Findings& f) {
   const Sample x;
   for (const bool causal : {false, true})
     for (const int64_t w : {N, int64_t{3}}) {
       const auto variant =
-          make_variant("reformer", {{"buckets", int64_t{1}}, {"rounds", int64_t{2}}, {"window", w}},
-                       made(causal));
+          make_variant("reformer", {{"buckets", 1}, {"rounds", 2}, {"window", w}}, made(causal));
       const auto softmax = make_variant("softmax", {}, made(causal));
       // Not itself, except the first token causally, which has no other.
       Tensor keep = Tensor::zeros({N, N}, DType::u8);

@@ -13,7 +13,6 @@
 #include "longhand/attention/bases/scan_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -62,7 +61,6 @@ class Retnet final : public ScanAttention {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void retention_weights(Findings& f) {
   const Sample x;

@@ -20,8 +20,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/features/random_features.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
-#include "longhand/nn/init.h"
 #include "longhand/nn/linear.h"
 
 namespace longhand::attention {
@@ -122,7 +120,6 @@ struct Rff final : FeatureAttention {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void rff_limits(Findings& f) {
   const OptionSet options{{"features", 32}, {"kernel", "gaussian"}};

@@ -22,8 +22,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/ops/rwkv7.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
-#include "longhand/nn/init.h"
 
 namespace longhand::attention {
 namespace {
@@ -32,11 +30,7 @@ struct Rwkv7Options {
   bool negative = false, norm = true, bonus = true, gate = true;
   int64_t rank = 1;
 
-  static Rwkv7Options defaults(const Config& config) {
-    Rwkv7Options options;
-    options.rank = config.head_dim;
-    return options;
-  }
+  static Rwkv7Options defaults(const Config& config) { return {.rank = config.head_dim}; }
   void describe(OptionVisitor& v) {
     describe_negative(v, negative);
     v.boolean("norm", norm, "whether the reads of a head pass through a layer norm");
@@ -74,8 +68,8 @@ struct Map {
   nn::Linear down, up;
 
   Map(const nn::Scope& down_scope, const nn::Scope& up_scope, const Config& config, int64_t rank)
-      : down(down_scope, config.heads * config.head_dim, rank, false, nn::init::zeros()),
-        up(up_scope, rank, config.heads * config.head_dim, false) {}
+      : down(down_scope, config.width(), rank, false, nn::init::zeros()),
+        up(up_scope, rank, config.width(), false) {}
 };
 
 class Rwkv7 final : public DeltaAttention {
@@ -153,7 +147,6 @@ class Rwkv7 final : public DeltaAttention {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void rwkv7_limits(Findings& f) {
   const OptionSet core{{"norm", false}, {"bonus", false}, {"gate", false}, {"rank", 2}};

@@ -25,7 +25,6 @@
 #include "longhand/attention/ops/scan_step.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -72,9 +71,7 @@ class Scatterbrain final : public FeatureAttention {
     const double w = static_cast<double>(std::min(window_, queries));
     const double before = N * w - w * (w - 1) / 2;  // pairs with i - w < j <= i
     const double pairs = H * (config().causal ? before : std::max(0.0, 2 * before - N));
-    return {{far.forward.flops + 4 * pairs * D, far.forward.exponentials + pairs},
-            {far.backward.flops + 10 * pairs * D, far.backward.exponentials + pairs},
-            far.bytes};
+    return far + softmax_work(pairs, D, 0);
   }
   int64_t rank(int64_t tokens) const override {
     return window_ > 0 ? tokens : FeatureAttention::rank(tokens);
@@ -224,7 +221,6 @@ std::unique_ptr<Decoder> Scatterbrain::make_decoder(int64_t batch) const {
 }
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 // The features are those of the same state.
 void scatterbrain_limits(Findings& f) {

@@ -13,7 +13,6 @@
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::attention {
@@ -63,7 +62,7 @@ class Sigmoid final : public Variant {
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double seen = config().causal ? M / 2 : M;
-    return H * Work{{4 * N * seen * D, N * seen}, {10 * N * seen * D, N * seen}, 4 * N + 12 * M};
+    return H * softmax_work(N * seen, D, 4 * N + 12 * M);
   }
 
  protected:
@@ -93,10 +92,9 @@ class Sigmoid final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void sigmoid_limits(Findings& f) {
-  has_weights(f, "σ(q·k / sqrt D - log 5)", "sigmoid", {{"keys", int64_t{5}}},
+  has_weights(f, "σ(q·k / sqrt D - log 5)", "sigmoid", {{"keys", 5}},
               [](const Variable& q, const Variable& k, const Tensor& visible) {
                 return definitions::sigmoid(q, k, visible, -std::log(5.0));
               });

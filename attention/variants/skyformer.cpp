@@ -22,7 +22,6 @@
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/inverse.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 
 namespace longhand::attention {
 namespace {
@@ -98,10 +97,7 @@ class Skyformer final : public Variant {
   }
 
  private:
-  double scale() const {
-    return 1 /
-           (options_.sigma * options_.sigma * std::sqrt(static_cast<double>(config().head_dim)));
-  }
+  double scale() const { return gaussian_scale(options_.sigma, config().head_dim); }
 
   // Computes samples of different lengths separately, from their real tokens only.
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass&) override {
@@ -175,7 +171,6 @@ class Skyformer final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 // If all 2N rows are landmarks and gamma is 0, the approximation is exact.
 void skyformer_limits(Findings& f) {

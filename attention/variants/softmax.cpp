@@ -15,12 +15,10 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/ring_attention.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/nn/init.h"
 
@@ -96,7 +94,7 @@ class Softmax final : public Variant {
     double seen = M;  // keys of a query, on average
     if (window_) seen = std::min(seen, 2 * static_cast<double>(window_) - 1);
     if (config().causal) seen /= 2;
-    return H * Work{{4 * N * seen * D, N * seen}, {10 * N * seen * D, N * seen}, 4 * N};
+    return H * softmax_work(N * seen, D, 4 * N);
   }
 
  protected:
@@ -173,7 +171,6 @@ class Softmax final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void softmax_tiled(Findings& f) {
   const Sample x = sample({2, 203, H, D}, DType::f64, 1, 1);  // more than a tile

@@ -16,7 +16,6 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/ops/low_rank.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/core/linalg.h"
 
@@ -129,7 +128,6 @@ class SvdAttention final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void svd_limits(Findings& f) {
   const Sample x;

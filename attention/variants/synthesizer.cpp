@@ -20,8 +20,6 @@
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
 #include "longhand/autograd/grad_mode.h"
-#include "longhand/autograd/ops.h"
-#include "longhand/nn/init.h"
 #include "longhand/nn/linear.h"
 
 namespace longhand::attention {
@@ -32,11 +30,7 @@ struct SynthesizerOptions {
   int64_t hidden = 32;
   double dropout = 0;
 
-  static SynthesizerOptions defaults(const Config& config) {
-    SynthesizerOptions options;
-    options.hidden = config.head_dim;
-    return options;
-  }
+  static SynthesizerOptions defaults(const Config& config) { return {.hidden = config.head_dim}; }
 
   void describe(OptionVisitor& v) {
     v.choice("kind", kind, {"dense", "random"},
@@ -84,9 +78,8 @@ class Synthesizer final : public Variant {
     if (scores_) return H * Work{{2 * N * M * D, N * M}, {4 * N * M * D}, 2 * N * M * bytes};
     const double r = static_cast<double>(hidden_), wide = std::max(r, D),
                  seen = config().causal ? M / 2 : M, projection = 2 * N * H * D * r;
-    return H * Work{{4 * N * seen * wide + projection, N * seen},
-                    {10 * N * seen * wide + 2 * projection, N * seen},
-                    N * (wide + 3) * bytes};
+    return H * (softmax_work(N * seen, wide, N * (wide + 3) * bytes) +
+                Work{{projection}, {2 * projection}});
   }
 
  private:
@@ -139,9 +132,7 @@ class Synthesizer final : public Variant {
 
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2);
-    check<ShapeError>(N <= config().max_length,
-                      "synthesizer: expected at most max_length = ", config().max_length,
-                      " tokens, got ", N);
+    check_length(N);
     const DropoutOptions drop = weight_dropout(dropout_, pass);
     if (!scores_) return dense(inputs, mask, pass, drop);
     Variable s = scores({}, 0, N, N);
@@ -188,7 +179,6 @@ class Synthesizer final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void synthesizer_limits(Findings& f) {
   const Shape square{H, N, N};
@@ -196,13 +186,12 @@ void synthesizer_limits(Findings& f) {
     const auto random = make_variant("synthesizer", {{"kind", "random"}}, made(causal));
     set(*random, {{"scores", Tensor::zeros(square, DType::f64)}});
     equal(f, "scores of 0 and mean", *random, *make_variant("mean", {}, made(causal)), 1e-13);
-    const auto dense = make_variant("synthesizer", {{"hidden", int64_t{3}}}, made(causal));
+    const auto dense = make_variant("synthesizer", {{"hidden", 3}}, made(causal));
     const Tensor bias = normal({H, N}, 5);
     set(*dense, {{"weight", Tensor::zeros({H, N, 3}, DType::f64)}, {"bias", bias}});
     set(*random, {{"scores", bias.unsqueeze(1).expand(square).contiguous()}});
     equal(f, "W = 0 and rows b", *dense, *random, 1e-13);
-    const auto lowrank =
-        make_variant("lowrank", {{"rank", int64_t{3}}, {"softmax", true}}, made(causal));
+    const auto lowrank = make_variant("lowrank", {{"rank", 3}, {"softmax", true}}, made(causal));
     const auto state = lowrank->state_dict();
     set(*random,
         {{"scores", matmul(Variable(state.at("u")), transpose(Variable(state.at("v")), 1, 2))

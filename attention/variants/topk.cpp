@@ -16,7 +16,6 @@
 #include "longhand/attention/ops/listed_attention.h"
 #include "longhand/attention/ops/tile/probability_dropout.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
@@ -54,9 +53,8 @@ class Topk final : public Variant {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double seen = config().causal ? M / 2 : M,
                  selected = N * std::min(static_cast<double>(k_), M);
-    return H * Work{{N * seen * (2 * D + 1) + 4 * selected * D, selected},
-                    {10 * selected * D, selected},
-                    selected * sizeof(int32_t) + 2 * N * bytes};
+    return H * (softmax_work(selected, D, selected * sizeof(int32_t) + 2 * N * bytes) +
+                Work{{N * seen * (2 * D + 1)}, {}});
   }
   std::string advice(int64_t tokens) const override {
     if (k_ < tokens) return {};
@@ -97,14 +95,13 @@ class Topk final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void topk_limits(Findings& f) {
   for (const bool causal : {false, true}) {
     equal(f, "k = N and softmax", *make_variant("topk", {{"k", N}}, made(causal)),
           *make_variant("softmax", {}, made(causal)), 1e-12);
     const Sample x;
-    const auto best = make_variant("topk", {{"k", int64_t{1}}}, made(causal));
+    const auto best = make_variant("topk", {{"k", 1}}, made(causal));
     const Tensor found = weights(*best, one(x.q, 0, N), one(x.k, 0, N));
     const auto softmax = make_variant("softmax", {}, made(causal));
     const Tensor all = weights(*softmax, one(x.q, 0, N), one(x.k, 0, N));
@@ -116,7 +113,7 @@ void topk_limits(Findings& f) {
                " the weight ", found.at({i, largest}));
     }
     // A row differs from that of softmax by twice the mass of the keys left out, in the l1 norm.
-    const auto three = make_variant("topk", {{"k", int64_t{3}}}, made(causal));
+    const auto three = make_variant("topk", {{"k", 3}}, made(causal));
     const Tensor kept = weights(*three, one(x.q, 0, N), one(x.k, 0, N));
     for (int64_t i = 0; i < N; ++i) {
       double difference = 0, left_out = 0;

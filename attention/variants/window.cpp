@@ -18,10 +18,8 @@
 #include "longhand/attention/bases/masked_softmax.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
-#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/registry.h"
-#include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 
 namespace longhand::attention {
@@ -206,7 +204,7 @@ class Window final : public Variant {
     const double half =
         std::min(banded + g * std::max(0.0, N - w - 1 - (g - 1) / 2), N * (N + 1) / 2);
     const double scores = config().causal ? half : 2 * half - N;
-    if (g == 0) return H * Work{{4 * D * scores, scores}, {10 * D * scores, scores}, N * bytes};
+    if (g == 0) return H * softmax_work(scores, D, N * bytes);
     const auto kept = number(blocks.d * blocks.count * blocks.C * blocks.keys()),
                key_numbers = number(blocks.d * blocks.count * blocks.keys()) * D;
     return H *
@@ -292,7 +290,6 @@ class Window final : public Variant {
 };
 
 using namespace conformance;
-using namespace conformance::sizes;
 
 void window_limits(Findings& f) {
   for (const bool causal : {false, true})

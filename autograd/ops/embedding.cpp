@@ -105,9 +105,8 @@ Variable embedding(const Variable& table, const Tensor& tokens) {
   dispatch_float(table.dtype(), [&]<class T>() {
     const T* const from = dense.data<T>();
     T* const to = out.data<T>();
-    parallel_for(count, rows_per_task(width), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) std::copy_n(from + t[i] * width, width, to + i * width);
-    });
+    parallel_for_each(count, rows_per_task(width),
+                      [&](int64_t i) { std::copy_n(from + t[i] * width, width, to + i * width); });
   });
   return record("embedding", out, {table},
                 [index, strides = out.strides(), shape = table.shape()](

@@ -21,16 +21,13 @@ void for_lines(const Tensor& x, const Tensor& y, const Tensor& index, F line) {
   const Shape outer = y.shape().without_axis(-1);
   const std::array<Strides, 3> strides{x.strides(), y.strides(), index.strides()};
   const int64_t grain = kernels::elements_per_task / std::max<int64_t>(1, y.size(-1));
-  parallel_for(outer.numel(), grain, [&](int64_t begin, int64_t end) {
-    for (int64_t l = begin; l < end; ++l) {
-      std::array<int64_t, 3> offset{};
-      int64_t rest = l;
-      for (int axis = outer.rank() - 1; axis >= 0; --axis) {
-        for (size_t k = 0; k < 3; ++k) offset[k] += rest % outer[axis] * strides[k][axis];
-        rest /= outer[axis];
-      }
-      line(offset[0], offset[1], offset[2]);
+  parallel_for_each(outer.numel(), grain, [&](int64_t rest) {
+    std::array<int64_t, 3> offset{};
+    for (int axis = outer.rank() - 1; axis >= 0; --axis) {
+      for (size_t k = 0; k < 3; ++k) offset[k] += rest % outer[axis] * strides[k][axis];
+      rest /= outer[axis];
     }
+    line(offset[0], offset[1], offset[2]);
   });
 }
 

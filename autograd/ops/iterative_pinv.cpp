@@ -33,7 +33,7 @@ class Products {
     // The rows of a small plain factor stay in the L1 cache as they are.
     if (b.col == 1 && m_ <= 64) return kernels::gemm_tile<T>(m_, m_, m_, a, b.data, m_, c, m_, add);
     T* const panels = (*this)[slots - 1];
-    kernels::pack_panels<T>(m_, m_, b, T{1}, 0, panels_of(m_), panels);
+    kernels::pack_panels<T>(m_, m_, b, T{1}, 0, kernels::panels_of(m_), panels);
     kernels::gemm_panels<T>(m_, m_, m_, a, panels, c, m_, add);
   }
   // c = a b + diagonal I
@@ -48,9 +48,6 @@ class Products {
 
  private:
   static constexpr int slots = 8;  // 7 matrices, and the panels of a right factor
-  static int64_t panels_of(int64_t m) {
-    return (m + kernels::panel_width - 1) / kernels::panel_width;
-  }
   int64_t size() const { return kernels::panels_size(m_, m_); }  // at least m²
 
   int64_t m_;

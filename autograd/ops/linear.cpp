@@ -5,8 +5,8 @@
 //   dh = da D'(gelu'(h)),  and dx and the gradients of the norm's parameters as in normalise.cpp
 //
 // Only x is kept; the rest is recomputed, block by block: see linear_kernel.cpp.
-#include <optional>
 #include <utility>
+#include <vector>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/linear_kernel.h"
@@ -48,25 +48,6 @@ Prologue prologue_of(const Variable& x, const LinearOptions& options) {
           {"linear", options.input, x.shape()}};
 }
 
-// Row-major memory for the gradient of a slot, or null if the slot needs none.
-class WantedGradient {
- public:
-  WantedGradient(GradSlot& slot, const Shape& shape) {
-    if (slot) to_.emplace(slot, contiguous_strides(shape));
-  }
-  template <class T>
-  GradientTo<T> in() {
-    if (!to_) return {};
-    return {to_->grad.data<T>(), static_cast<T>(to_->beta)};
-  }
-  void finish() {
-    if (to_) to_->finish();
-  }
-
- private:
-  std::optional<StridedGradient> to_;
-};
-
 // The inputs of the operation, in order: x, the parameters of each layer, those of the norm, and the
 // residual.
 constexpr size_t of_x = 0, of_layers = 1;
@@ -78,11 +59,11 @@ void write_gradients(Tensor& x, const ShortVector<Tensor>& weights, const std::v
                      const Prologue& prologue, const Epilogue& epilogue,
                      std::span<GradSlot> slots) {
   const Shape of_in{x.rank() ? x.size(-1) : 1};
-  std::vector<WantedGradient> wanted;
+  std::vector<StridedGradient> wanted;
   wanted.reserve(2 * weights.size() + 2);
   bool parameters = false;
   const auto want = [&](size_t slot, const Shape& shape) {
-    wanted.emplace_back(slots[slot], shape);
+    wanted.emplace_back(slots[slot], contiguous_strides(shape));
     parameters = parameters || slots[slot];
   };
   want(of_norm(weights.size()), of_in);
@@ -108,7 +89,7 @@ void write_gradients(Tensor& x, const ShortVector<Tensor>& weights, const std::v
     else if (parameters)
       run({});
   });
-  for (WantedGradient& each : wanted) each.finish();
+  for (StridedGradient& each : wanted) each.finish();
 }
 
 }  // namespace

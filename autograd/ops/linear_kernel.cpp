@@ -26,6 +26,7 @@ namespace {
 
 using kernels::Addend;
 using kernels::panel_width;
+using kernels::panels_of;
 using kernels::Strided;
 using normalise::Moments;
 
@@ -33,8 +34,6 @@ template <class T>
 Tensor scratch(int64_t size) {
   return Tensor::empty({size}, dtype_of<T>);
 }
-
-int64_t panels_of(int64_t columns) { return (columns + panel_width - 1) / panel_width; }
 
 // A right factor (k, n) in the form that product() expects: panels, or rows for OpenBLAS.
 template <class T>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "longhand/autograd/ops/dropout_mask.h"
+#include "longhand/autograd/ops/rows.h"
 #include "longhand/core/tensor.h"
 #include "longhand/core/view.h"
 
@@ -44,15 +45,6 @@ struct ForwardLayer {
 template <class T>
 void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, const T* residual,
                     const Prologue& prologue, const Epilogue& epilogue);
-
-/// A gradient to = beta to + g in row-major memory; null if it is not required.
-template <class T>
-struct GradientTo {
-  T* to = nullptr;
-  T beta = 0;
-
-  explicit operator bool() const { return to != nullptr; }
-};
 
 /// A layer in the backward pass: the gradient dy of its result, and destinations of those of its
 /// parameters.

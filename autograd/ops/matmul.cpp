@@ -4,7 +4,6 @@
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/gemm.h"
-#include "longhand/core/kernels/elementwise.h"
 
 namespace longhand {
 namespace {
@@ -63,10 +62,7 @@ void product_into(Tensor& out, const Tensor& x, const Tensor& y, double alpha, d
   }
   Tensor product = Tensor::empty(out.shape(), out.dtype());
   matmul_into(product, x, y, alpha);
-  dispatch_float(out.dtype(), [&]<class T>() {
-    kernels::elementwise_accumulate<T>(
-        out, beta, [](T p) { return p; }, kernels::in<T>(product));
-  });
+  accumulate_into(out, beta, product);
 }
 
 // Adds alpha x y to the gradient: x (batch, p, c), y (batch, c, q), gradient (…, p, q). The batch

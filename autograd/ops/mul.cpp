@@ -1,7 +1,5 @@
 // y = a b          da = b dy, db = a dy
 // A factor of whole rows, w (…, 1), is repeated in a view alone: dw is an inner product for each row.
-#include <optional>
-
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/rows.h"
 
@@ -33,29 +31,24 @@ Variable scaled_rows(const Variable& x, const Variable& factors) {
                 [s, x = w.requires_grad() ? in : Tensor(), strides = in.strides()](
                     const Tensor& grad_out, std::span<GradSlot> slots) {
                   const Tensor dout = with_strides(grad_out, strides);
-                  std::optional<StridedGradient> dx, dw;
-                  if (slots[0]) dx.emplace(slots[0], strides);
-                  if (slots[1]) dw.emplace(slots[1], s.strides());
+                  StridedGradient dx(slots[0], strides), dw(slots[1], s.strides());
                   dispatch_float(dout.dtype(), [&]<class T>() {
                     const auto g = longhand::rows<T>(dout);
-                    const T *const u = dw ? x.data<T>() : nullptr, *const by = s.data<T>();
-                    T *const to_x = dx ? dx->grad.template data<T>() : nullptr,
-                             *const to_w = dw ? dw->grad.template data<T>() : nullptr;
-                    const T beta_x = static_cast<T>(dx ? dx->beta : 0),
-                            beta_w = static_cast<T>(dw ? dw->beta : 0);
+                    const GradientTo<T> to_x = dx.in<T>(), to_w = dw.in<T>();
+                    const T *const u = to_w ? x.data<T>() : nullptr, *const by = s.data<T>();
                     for_rows(g.count, g.width, [=](int64_t r) {
                       const T* const dy = g[r];
                       if (to_w)
-                        kernels::row_accumulate(to_w + r, 1, beta_w, [=](int64_t) {
+                        kernels::row_accumulate(to_w.to + r, 1, to_w.beta, [=](int64_t) {
                           return kernels::row_dot(u + r * g.width, dy, g.width);
                         });
                       if (to_x)
-                        kernels::row_accumulate(to_x + r * g.width, g.width, beta_x,
+                        kernels::row_accumulate(to_x.to + r * g.width, g.width, to_x.beta,
                                                 [=, f = by[r]](int64_t j) { return dy[j] * f; });
                     });
                   });
-                  if (dx) dx->finish();
-                  if (dw) dw->finish();
+                  dx.finish();
+                  dw.finish();
                 });
 }
 

@@ -33,14 +33,12 @@ Variable pinv(const Variable& a, double tolerance) {
   };
   Tensor out = matrices(n, m), U = matrices(m, k), Vt = matrices(k, n), R = matrices(1, k);
   const Tensor from = a.value().contiguous().reshape({count, m, n});
-  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto keep = [&](const Tensor& all, const Tensor& x) {
-        copy_into(all.reshape({count, x.numel()}).select(0, i), x.reshape({x.numel()}));
-      };
-      const Svd d = inverted_svd(from.select(0, i).to(DType::f64), least);
-      keep(out, pseudo_inverse(d)), keep(U, d.u), keep(Vt, d.vt), keep(R, d.s);
-    }
+  parallel_for_each(count, 1, [&](int64_t i) {
+    const auto keep = [&](const Tensor& all, const Tensor& x) {
+      copy_into(all.reshape({count, x.numel()}).select(0, i), x.reshape({x.numel()}));
+    };
+    const Svd d = inverted_svd(from.select(0, i).to(DType::f64), least);
+    keep(out, pseudo_inverse(d)), keep(U, d.u), keep(Vt, d.vt), keep(R, d.s);
   });
   return record("pinv", out, {a}, [=](const Tensor& grad_out, std::span<GradSlot> grad_in) {
     const Variable u(U), vt(Vt), r(R), dP(grad_out);

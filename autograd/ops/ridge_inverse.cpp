@@ -38,15 +38,13 @@ Variable ridge_inverse(const Variable& a, double eps) {
   Tensor out = Tensor::empty(shape, a.dtype()), M = Tensor::empty(square, a.dtype());
   const Tensor from = a.value().contiguous().reshape({count, m, n});
   const Tensor inverses = out.reshape({count, n, m}), kept = M.reshape({count, n, n});
-  parallel_for(count, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Svd d = svd(from.select(0, i));
-      const Tensor V = d.vt.transpose(0, 1);
-      Tensor z = inverses.select(0, i), k = kept.select(0, i);
-      matmul_into(z, scaled_columns(V, d.s, [eps](double s) { return s / (s * s + eps); }),
-                  d.u.transpose(0, 1));
-      matmul_into(k, scaled_columns(V, d.s, [eps](double s) { return 1 / (s * s + eps); }), d.vt);
-    }
+  parallel_for_each(count, 1, [&](int64_t i) {
+    const Svd d = svd(from.select(0, i));
+    const Tensor V = d.vt.transpose(0, 1);
+    Tensor z = inverses.select(0, i), k = kept.select(0, i);
+    matmul_into(z, scaled_columns(V, d.s, [eps](double s) { return s / (s * s + eps); }),
+                d.u.transpose(0, 1));
+    matmul_into(k, scaled_columns(V, d.s, [eps](double s) { return 1 / (s * s + eps); }), d.vt);
   });
   return record("ridge_inverse", out, {a},
                 [a = a.value(), out, M](const Tensor& grad_out, std::span<GradSlot> grad_in) {

@@ -1,7 +1,5 @@
 // (a, b) -> (a c - b s, a s + b c) for the channels a = x_l and b = x_{l+R}, l < R; the other channels stay
 // da = c da' + s db', db = c db' - s da'; dc = a da' + b db', ds = a db' - b da'
-#include <optional>
-
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/rows.h"
 
@@ -17,7 +15,7 @@ void for_turned_rows(const Tensor& turns, int64_t width, F f) {
   rows[-1] = 1, steps[-1] = 0;
   parallel_for(rows.numel(), rows_per_task(width), [&](int64_t begin, int64_t end) {
     simd([&, data = turns.data<T>()] {
-      kernels::detail::for_stretches(
+      kernels::for_stretches(
           rows, steps, begin, end - begin,
           [&](int64_t offset, int64_t done, int64_t) { f(begin + done, data + offset); });
     });
@@ -51,44 +49,39 @@ Variable rotate_pairs(const Variable& x, const Variable& turns) {
       std::copy(a + 2 * R, a + D, y + 2 * R);
     });
   });
-  return record("rotate_pairs", out, {x, w},
-                [t, D, R, x = w.requires_grad() ? in : Tensor()](const Tensor& grad_out,
-                                                                 std::span<GradSlot> slots) {
-                  const Tensor dout = grad_out.contiguous();
-                  std::optional<StridedGradient> dx, dw;
-                  if (slots[0]) dx.emplace(slots[0], dout.strides());
-                  if (slots[1]) dw.emplace(slots[1], contiguous_strides(t.shape()));
-                  dispatch_float(dout.dtype(), [&]<class T>() {
-                    const T *const dy = dout.data<T>(), *const from = dw ? x.data<T>() : nullptr;
-                    T *const to_x = dx ? dx->grad.template data<T>() : nullptr,
-                             *const to_w = dw ? dw->grad.template data<T>() : nullptr;
-                    const T beta_x = static_cast<T>(dx ? dx->beta : 0),
-                            beta_w = static_cast<T>(dw ? dw->beta : 0);
-                    for_turned_rows<T>(t, D, [=](int64_t r, const T* c) {
-                      const T *const da = dy + r * D, *const db = da + R, *const s = c + R;
-                      if (to_x) {
-                        T* const to = to_x + r * D;
-                        const auto put = [=](int64_t first, int64_t n, auto f) {
-                          kernels::row_accumulate(to + first, n, beta_x, f);
-                        };
-                        put(0, R, [=](int64_t l) { return c[l] * da[l] + s[l] * db[l]; });
-                        put(R, R, [=](int64_t l) { return c[l] * db[l] - s[l] * da[l]; });
-                        put(2 * R, D - 2 * R, [=](int64_t l) { return da[2 * R + l]; });
-                      }
-                      if (to_w) {
-                        const T *const a = from + r * D, *const b = a + R;
-                        T* const to = to_w + r * 2 * R;
-                        kernels::row_accumulate(
-                            to, R, beta_w, [=](int64_t l) { return a[l] * da[l] + b[l] * db[l]; });
-                        kernels::row_accumulate(to + R, R, beta_w, [=](int64_t l) {
-                          return a[l] * db[l] - b[l] * da[l];
-                        });
-                      }
-                    });
-                  });
-                  if (dx) dx->finish();
-                  if (dw) dw->finish();
-                });
+  return record(
+      "rotate_pairs", out, {x, w},
+      [t, D, R, x = w.requires_grad() ? in : Tensor()](const Tensor& grad_out,
+                                                       std::span<GradSlot> slots) {
+        const Tensor dout = grad_out.contiguous();
+        StridedGradient dx(slots[0], dout.strides()), dw(slots[1], contiguous_strides(t.shape()));
+        dispatch_float(dout.dtype(), [&]<class T>() {
+          const GradientTo<T> to_x = dx.in<T>(), to_w = dw.in<T>();
+          const T *const dy = dout.data<T>(), *const from = to_w ? x.data<T>() : nullptr;
+          for_turned_rows<T>(t, D, [=](int64_t r, const T* c) {
+            const T *const da = dy + r * D, *const db = da + R, *const s = c + R;
+            if (to_x) {
+              T* const to = to_x.to + r * D;
+              const auto put = [=](int64_t first, int64_t n, auto f) {
+                kernels::row_accumulate(to + first, n, to_x.beta, f);
+              };
+              put(0, R, [=](int64_t l) { return c[l] * da[l] + s[l] * db[l]; });
+              put(R, R, [=](int64_t l) { return c[l] * db[l] - s[l] * da[l]; });
+              put(2 * R, D - 2 * R, [=](int64_t l) { return da[2 * R + l]; });
+            }
+            if (to_w) {
+              const T *const a = from + r * D, *const b = a + R;
+              T* const to = to_w.to + r * 2 * R;
+              kernels::row_accumulate(to, R, to_w.beta,
+                                      [=](int64_t l) { return a[l] * da[l] + b[l] * db[l]; });
+              kernels::row_accumulate(to + R, R, to_w.beta,
+                                      [=](int64_t l) { return a[l] * db[l] - b[l] * da[l]; });
+            }
+          });
+        });
+        dx.finish();
+        dw.finish();
+      });
 }
 
 }  // namespace longhand

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "longhand/autograd/ops/pointwise.h"
 #include "longhand/core/kernels/elementwise.h"
@@ -37,30 +38,43 @@ inline Tensor empty_rows_like(const Tensor& x, int64_t width) {
   return Tensor::empty_ordered(shape, x.dtype(), order);
 }
 
-/// Memory with these strides (of a dense tensor) for a gradient, which finish() hands over: the
-/// slot's own memory if it has these strides, else a temporary that finish() adds to it. Write
-/// grad = beta grad + g.
+/// Where a kernel writes a gradient: to = beta to + g; null if it is not required.
+template <class T>
+struct GradientTo {
+  T* to = nullptr;
+  T beta = 0;
+
+  explicit operator bool() const { return to != nullptr; }
+};
+
+/// Memory with these strides (of a dense tensor) for a gradient, if the slot needs one, which finish()
+/// hands over: the slot's own memory if it has these strides, else a temporary that finish() adds to it.
+/// Write grad = beta grad + g.
 class StridedGradient {
  public:
-  StridedGradient(GradSlot& slot, const Strides& strides) : to_(slot.accumulate()) {
-    direct_ = has_strides(to_.grad, strides);
-    grad = direct_ ? to_.grad : Tensor::empty_ordered(to_.grad.shape(), to_.grad.dtype(), strides);
-    beta = direct_ ? to_.beta : 0;
+  StridedGradient(GradSlot& slot, const Strides& strides) {
+    if (!slot) return;
+    to_.emplace(slot.accumulate());
+    const Tensor& own = to_->grad;
+    direct_ = has_strides(own, strides);
+    grad = direct_ ? own : Tensor::empty_ordered(own.shape(), own.dtype(), strides);
+    beta = direct_ ? to_->beta : 0;
+  }
+  template <class T>
+  GradientTo<T> in() {
+    if (!to_) return {};
+    return {grad.data<T>(), static_cast<T>(beta)};
   }
   void finish() {
-    if (direct_) return;
-    dispatch_float(grad.dtype(), [&]<class T>() {
-      kernels::elementwise_accumulate<T>(
-          to_.grad, to_.beta, [](T g) { return g; }, kernels::in<T>(grad));
-    });
+    if (to_ && !direct_) accumulate_into(to_->grad, to_->beta, grad);
   }
 
   Tensor grad;
-  double beta;
+  double beta = 0;
 
  private:
-  GradSlot::Accumulator to_;
-  bool direct_;
+  std::optional<GradSlot::Accumulator> to_;
+  bool direct_ = false;
 };
 
 /// Calls write(grad, beta), which must compute grad = beta grad + g, on memory with these strides

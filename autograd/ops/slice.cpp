@@ -20,10 +20,7 @@ Variable slice(const Variable& x, int axis, int64_t begin, int64_t end, int64_t 
                       to.grad.slice(axis, begin + k, end, step).fill(0);
                   }
                   Tensor part = to.grad.slice(axis, begin, end, step);
-                  dispatch_float(part.dtype(), [&]<class T>() {
-                    kernels::elementwise_accumulate<T>(
-                        part, to.beta, [](T d) { return d; }, kernels::in<T>(dy));
-                  });
+                  accumulate_into(part, to.beta, dy);
                 });
 }
 

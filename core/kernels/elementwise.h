@@ -24,6 +24,36 @@ In<T> in(const Tensor& tensor) {
 /// Elements of a task: about 20 µs of work.
 inline constexpr int64_t elements_per_task = 1 << 15;
 
+/// Calls visit(offset, done, count) for each stretch, along the last axis, of elements begin …
+/// begin + n of a tensor: the memory offset of its first element, the number of elements before it
+/// and their number in it.
+template <class F>
+void for_stretches(const Shape& shape, const Strides& strides, int64_t begin, int64_t n, F visit) {
+  const int last = shape.rank() - 1;
+  std::array<int64_t, Shape::max_rank> index{};
+  int64_t offset = 0, rest = begin;
+  for (int axis = last; axis >= 0; --axis) {
+    index[axis] = rest % shape[axis];
+    rest /= shape[axis];
+    offset += index[axis] * strides[axis];
+  }
+  for (int64_t done = 0;;) {
+    const int64_t count = std::min(n - done, shape[last] - index[last]);
+    visit(offset, done, count);
+    done += count;
+    if (done == n) return;
+    // To the start of the next stretch; the index advances like an odometer.
+    offset -= index[last] * strides[last];
+    index[last] = 0;
+    for (int axis = last - 1; axis >= 0; --axis) {
+      offset += strides[axis];
+      if (++index[axis] < shape[axis]) break;
+      offset -= shape[axis] * strides[axis];
+      index[axis] = 0;
+    }
+  }
+}
+
 namespace detail {
 
 /// The axes of operands of the same shape, merged where all of them allow it, the output's
@@ -80,36 +110,6 @@ struct Buffer {
   Buffer() {}  // keeps a tuple from zero-initialising it
   alignas(64) T data[piece_size];
 };
-
-/// Calls visit(offset, done, count) for each stretch, along the last axis, of elements begin …
-/// begin + n of the loop: the memory offset of its first element, the number of elements before it
-/// and their number in it.
-template <class F>
-void for_stretches(const Shape& shape, const Strides& strides, int64_t begin, int64_t n, F visit) {
-  const int last = shape.rank() - 1;
-  std::array<int64_t, Shape::max_rank> index{};
-  int64_t offset = 0, rest = begin;
-  for (int axis = last; axis >= 0; --axis) {
-    index[axis] = rest % shape[axis];
-    rest /= shape[axis];
-    offset += index[axis] * strides[axis];
-  }
-  for (int64_t done = 0;;) {
-    const int64_t count = std::min(n - done, shape[last] - index[last]);
-    visit(offset, done, count);
-    done += count;
-    if (done == n) return;
-    // To the start of the next stretch; the index advances like an odometer.
-    offset -= index[last] * strides[last];
-    index[last] = 0;
-    for (int axis = last - 1; axis >= 0; --axis) {
-      offset += strides[axis];
-      if (++index[axis] < shape[axis]) break;
-      offset -= shape[axis] * strides[axis];
-      index[axis] = 0;
-    }
-  }
-}
 
 /// Returns elements begin … begin + n of the loop as a contiguous run: in place if they are one,
 /// otherwise in the buffer, to which they are copied if `copy`.
@@ -180,15 +180,15 @@ void elementwise_accumulate(Tensor& out, double beta, F f, const In<Ts>... input
                                                         begin, n, std::get<I>(buffers), true)...};
       simd([&] { apply(f, static_cast<T>(beta), n, y, std::get<I>(x)...); });
       if (y == out_buffer.data)
-        detail::for_stretches(shape, loop.strides[0], begin, n,
-                              [&](int64_t offset, int64_t done, int64_t count) {
-                                const int64_t step = loop.strides[0][-1];
-                                T* const to = out_data + offset;
-                                if (step == 1)
-                                  std::copy(y + done, y + done + count, to);
-                                else
-                                  for (int64_t i = 0; i < count; ++i) to[i * step] = y[done + i];
-                              });
+        for_stretches(shape, loop.strides[0], begin, n,
+                      [&](int64_t offset, int64_t done, int64_t count) {
+                        const int64_t step = loop.strides[0][-1];
+                        T* const to = out_data + offset;
+                        if (step == 1)
+                          std::copy(y + done, y + done + count, to);
+                        else
+                          for (int64_t i = 0; i < count; ++i) to[i * step] = y[done + i];
+                      });
     }
   };
   parallel_for(out.numel(), elements_per_task, [&](int64_t begin, int64_t end) {

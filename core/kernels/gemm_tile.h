@@ -56,9 +56,8 @@ void transpose_into(int64_t m, int64_t k, const T* a, int64_t row, T factor, T* 
 /// A right factor (k, n) is best packed into panels of columns, (k, panel_width) each, one after the
 /// other: the rows read for one block of the product are then adjacent, whatever n is.
 inline constexpr int64_t panel_width = 32;
-inline int64_t panels_size(int64_t k, int64_t n) {
-  return (n + panel_width - 1) / panel_width * panel_width * k;
-}
+inline int64_t panels_of(int64_t n) { return (n + panel_width - 1) / panel_width; }
+inline int64_t panels_size(int64_t k, int64_t n) { return panels_of(n) * panel_width * k; }
 /// Writes panels [begin, end) of `factor` times b, one of whose strides is 1.
 template <class T>
 void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, int64_t end,

@@ -3,6 +3,8 @@
 // 64-bit products p = M0 c0, q = M1 c2; then (W0, W1) is added to the key (k0, k1).
 #include "longhand/core/kernels/philox.h"
 
+#include <algorithm>
+
 #include "longhand/core/simd.h"
 
 #if defined(__x86_64__)
@@ -12,26 +14,13 @@
 namespace longhand::kernels {
 namespace {
 
+#if defined(__x86_64__)
 constexpr uint32_t M0 = 0xd2511f53u, M1 = 0xcd9e8d57u, W0 = 0x9e3779b9u, W1 = 0xbb67ae85u;
 constexpr int rounds = 10;
 
 uint32_t low(uint64_t x) { return static_cast<uint32_t>(x); }
 uint32_t high(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
 
-void words_of_block(Generator::State state, uint64_t index, uint32_t* words) {
-  uint32_t c0 = low(index), c1 = high(index), c2 = low(state.stream), c3 = high(state.stream);
-  uint32_t k0 = low(state.key), k1 = high(state.key);
-  for (int round = 0; round < rounds; ++round, k0 += W0, k1 += W1) {
-    const uint64_t p = uint64_t{M0} * c0, q = uint64_t{M1} * c2;
-    c0 = high(q) ^ c1 ^ k0;
-    c1 = low(q);
-    c2 = high(p) ^ c3 ^ k1;
-    c3 = low(p);
-  }
-  words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
-}
-
-#if defined(__x86_64__)
 constexpr int vectors = 3;  // independent dependency chains, which overlap
 constexpr int64_t blocks_at_once = 4 * vectors;
 
@@ -80,7 +69,9 @@ void philox_words(Generator::State state, uint64_t first, int64_t blocks, uint32
     for (; i + blocks_at_once <= blocks; i += blocks_at_once)
       words_of_blocks(state, first + static_cast<uint64_t>(i), words + 4 * i);
 #endif
-  for (; i < blocks; ++i) words_of_block(state, first + static_cast<uint64_t>(i), words + 4 * i);
+  for (; i < blocks; ++i)
+    std::ranges::copy(Generator::from_state(state).block(first + static_cast<uint64_t>(i)),
+                      words + 4 * i);
 }
 
 }  // namespace longhand::kernels

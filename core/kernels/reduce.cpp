@@ -150,9 +150,7 @@ void sum_axes_into(Tensor& out, const Tensor& x, const ShortVector<int>& axes, d
       from = sums;
       groups.erase(groups.begin() + static_cast<ptrdiff_t>(g));
     }
-    if (!direct)
-      elementwise_accumulate<T>(
-          out, beta, [](T s) { return s; }, in<T>(to));
+    if (!direct) accumulate_into(out, beta, to);
   });
 }
 

@@ -8,14 +8,12 @@
 namespace longhand::data {
 namespace {
 
-enum class Split { train, validation, test };
-
 class Generated : public Dataset {
  public:
-  Generated(const std::vector<GeneratedSegment>& segments, const Generator& generator, Split split,
-            std::string_view name, int64_t SplitSizes::*size)
+  Generated(const std::vector<GeneratedSegment>& segments, const Generator& generator,
+            std::string_view split, int64_t SplitSizes::*size)
       : hashes_(generator.fork("split")), split_(split), mixture_(segments.size() > 1) {
-    const Generator examples = generator.fork(name);
+    const Generator examples = generator.fork(split);
     for (size_t s = 0; s < segments.size(); ++s) {
       if (segments[s].sizes.*size == 0) continue;
       // Generators of segments other than the first, which has those of a task of one segment.
@@ -39,13 +37,11 @@ class Generated : public Dataset {
     const int64_t longest = batch.tokens.size(1);
     int32_t* const tokens = batch.tokens.data<int32_t>();
     int32_t* const targets = batch.targets.data<int32_t>();
-    parallel_for(std::ssize(indices), 4, [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        const Part& part = part_of(indices[b]);
-        const int64_t i = indices[b] - part.begin;
-        const auto n = static_cast<size_t>(length_in(part, i));
-        example(part, i, {tokens + b * longest, n}, {targets + b * longest, n});
-      }
+    parallel_for_each(std::ssize(indices), 4, [&](int64_t b) {
+      const Part& part = part_of(indices[b]);
+      const int64_t i = indices[b] - part.begin;
+      const auto n = static_cast<size_t>(length_in(part, i));
+      example(part, i, {tokens + b * longest, n}, {targets + b * longest, n});
     });
     return batch;
   }
@@ -94,7 +90,7 @@ class Generated : public Dataset {
     RandomStream random(part.examples.fork(static_cast<uint64_t>(index)));
     const GeneratedSegment& segment = part.segment;
     const Draw& draw =
-        split_ != Split::train && segment.draw_unseen ? segment.draw_unseen : segment.draw;
+        split_ != "train" && segment.draw_unseen ? segment.draw_unseen : segment.draw;
     for (int i = 0; i < tries; ++i) {
       draw(random, tokens, targets);
       if (std::ssize(tokens) < segment.shared_below || split_of(tokens) == split_) return;
@@ -103,19 +99,13 @@ class Generated : public Dataset {
         "data: the task's options allow so few different examples that a split has none");
   }
 
-  Split split_of(std::span<const int32_t> tokens) const {
-    switch (hashes_.fork(text_of(std::as_bytes(tokens))).bits(0) & 3) {
-      case 0:
-        return Split::validation;
-      case 1:
-        return Split::test;
-      default:
-        return Split::train;
-    }
+  std::string_view split_of(std::span<const int32_t> tokens) const {
+    constexpr std::string_view splits[] = {"validation", "test", "train", "train"};
+    return splits[hashes_.fork(text_of(std::as_bytes(tokens))).bits(0) & 3];
   }
 
   Generator hashes_;
-  Split split_;
+  std::string_view split_;
   bool mixture_;  // of several segments, some of which this split may lack
   std::vector<Part> parts_;
 };
@@ -125,12 +115,11 @@ class Generated : public Dataset {
 Task make_generated(const TaskInfo& info, const std::vector<GeneratedSegment>& segments,
                     uint64_t seed) {
   const Generator generator(seed);
-  const auto make = [&](Split split, std::string_view name, int64_t SplitSizes::*size) {
-    return std::make_unique<Generated>(segments, generator, split, name, size);
+  const auto make = [&](std::string_view split, int64_t SplitSizes::*size) {
+    return std::make_unique<Generated>(segments, generator, split, size);
   };
-  return {info, make(Split::train, "train", &SplitSizes::train),
-          make(Split::validation, "validation", &SplitSizes::validation),
-          make(Split::test, "test", &SplitSizes::test)};
+  return {info, make("train", &SplitSizes::train), make("validation", &SplitSizes::validation),
+          make("test", &SplitSizes::test)};
 }
 
 void MixtureSizes::describe(OptionVisitor& v) {

@@ -249,7 +249,8 @@ TEST_CASE("errors of runs and checkpoints") {
   CHECK_THAT(failure({"evaluate", "run", "--split", "tets"}, folder, 2), Contains("tets"));
   CHECK_THAT(failure({"evaluate", "run", "--checkpoint", "bets"}, folder, 2), Contains("bets"));
   CHECK_THAT(failure({"evaluate", "run/checkpoints/best.h5", "--checkpoint", "last"}, folder, 2),
-             Contains("whose checkpoint \"last\" is wanted, got a file"));
+             Contains("run/checkpoints/best.h5: expected the directory of a run, because "
+                      "--checkpoint is \"last\", got a single checkpoint; name the directory"));
   CHECK_THAT(failure({"evaluate", "run", "--quiet", "--set", "data.task=mqar"}, folder, 2),
              Contains("run/checkpoints/best.h5: config:") && Contains("model.vocabulary = "));
   CHECK_THAT(failure({"generate", "run", "--prompt", "x"}, folder, 2), Contains("language model"));

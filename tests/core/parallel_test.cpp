@@ -28,6 +28,8 @@ TEST_CASE("blocks cover the range once, for any number of threads") {
           blocks.emplace(begin, end);
         });
         for (const auto& s : seen) CHECK(s == 1);
+        parallel_for_each(n, grain, [&](int64_t i) { ++seen[i]; });
+        for (const auto& s : seen) CHECK(s == 2);
         if (count == 1) first = blocks;
         CHECK(blocks == first);
       }

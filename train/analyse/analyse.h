@@ -9,6 +9,7 @@
 
 #include "longhand/attention/analysis/kernel.h"
 #include "longhand/attention/analysis/landmarks.h"
+#include "longhand/data/heuristics.h"
 #include "longhand/train/analyse/source.h"
 #include "longhand/train/cost/efficiency.h"
 #include "longhand/train/results/table.h"
@@ -69,11 +70,7 @@ AttentionMaps attention(const AttentionOptions& options, const LoadedRun* run,
                         const OnProgress& on_progress);
 
 /// What a task can be answered with without reading it whole; `model` answers, too, unless it is null.
-struct HeuristicsOptions {
-  std::string split = "test";
-  int64_t train_limit = 0, limit = 0;
-};
-Results heuristics(const HeuristicsOptions& options, const data::Task& task, Experiment* model,
+Results heuristics(data::HeuristicOptions options, const data::Task& task, Experiment* model,
                    const OnProgress& on_progress);
 
 /// Measured time and memory against length and size.

@@ -2,12 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 
 #include "longhand/attention/analysis/weights.h"
 #include "longhand/train/analyse/analyse.h"
-#include "longhand/train/analyse/source.h"
 
 namespace longhand::train::analyse {
 namespace {
@@ -113,10 +111,10 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
       run       ? "Attention weights by layer, head, query and key"
       : a.state ? "What the state holds after the last token, by variant, channel of keys and token"
                 : "Attention weights by variant, query and key",
-      run ? fmt::format("Of sequence {} of the {} split, {} tokens.", a.index, a.split, length)
-          : fmt::format("Of {} random tokens.", length)};
-  maps.note +=
-      fmt::format(" Long ones are averaged over blocks, to at most {} queries and keys.", a.size);
+      (run ? fmt::format("Of sequence {} of the {} split, {} tokens.", a.index, a.split, length)
+           : fmt::format("Of {} random tokens.", length)) +
+          fmt::format(" Long ones are averaged over blocks, to at most {} queries and keys.",
+                      a.size)};
   std::string drawn, summary;
   double sharpest = -1;
   for (const Mapped& each : found) {
@@ -136,9 +134,8 @@ AttentionMaps attention(const AttentionOptions& a, const LoadedRun* run,
                      {"negative", s.negative, "negative", 3}});
     if (s.largest > sharpest) {
       sharpest = s.largest;
-      summary = fmt::format("{}{} attends most sharply: {} of its weight is on one key.",
-                            static_cast<char>(run ? std::toupper(name[0]) : name[0]),
-                            name.substr(1), to_text(s.largest, 3));
+      summary = fmt::format("{} attends most sharply: {} of its weight is on one key.",
+                            run ? "L" + name.substr(1) : name, to_text(s.largest, 3));
     }
     const Tensor small = analysis::pooled_map(each.map, a.size);
     for (int64_t i = 0; i < small.size(0); ++i)

@@ -46,14 +46,15 @@ Table cost_table(const std::vector<Cost>& costs) {
   return table;
 }
 
-Table slope_table(const std::string& name, const std::string& title, const std::string& fixed,
+Table slope_table(const std::string& varied, const std::string& fixed,
                   const std::vector<CostSlope>& slopes) {
-  Table table{name, title, "", {{"attention", ""}, {fixed, ""}}};
+  Table table{varied + "_slopes", "Exponents of costs against " + varied};
   for (const CostSlope& s : slopes)
-    add_row(table, {s.attention, size_cell(s.size)},
-            {{"time", estimate_of(s.seconds, 2), "time"},
-             {"forward", estimate_of(s.forward, 2), "forward"},
-             {"memory", estimate_of(s.bytes, 2), "memory"}});
+    add_row(table, {{"attention", s.attention},
+                    {fixed, size_cell(s.size)},
+                    {"time", estimate_of(s.seconds, 2), "time"},
+                    {"forward", estimate_of(s.forward, 2), "forward"},
+                    {"memory", estimate_of(s.bytes, 2), "memory"}});
   return table;
 }
 
@@ -148,12 +149,10 @@ Results efficiency(const EfficiencyOptions& a, const std::vector<Cost>& costs) {
                                        a.what == "step" ? "training steps" : "attention", a.model),
                   .summary = summary};
   results.tables.push_back(cost_table(costs));
-  if (const auto slopes = slopes_of(costs, &Cost::size, &Cost::length); !slopes.empty())
-    results.tables.push_back(
-        slope_table("length_slopes", "Exponents of costs against length", "size", slopes));
-  if (const auto slopes = slopes_of(costs, &Cost::length, &Cost::size); !slopes.empty())
-    results.tables.push_back(
-        slope_table("size_slopes", "Exponents of costs against size", "length", slopes));
+  for (const Table& slopes :
+       {slope_table("length", "size", slopes_of(costs, &Cost::size, &Cost::length)),
+        slope_table("size", "length", slopes_of(costs, &Cost::length, &Cost::size))})
+    if (!slopes.rows.empty()) results.tables.push_back(slopes);
   results.tables.push_back(crossovers);
   const std::string against = a.naive ? "softmax with its N x N matrix in memory" : "softmax";
   results.tables.push_back(saved_table("time_saved",

@@ -78,25 +78,24 @@ Table error_table(const std::vector<Found>& all) {
       "95 % intervals. uniform: equal weights for all visible keys, the error of an "
       "approximation that has learned nothing of q and k. svd floor: the least error of "
       "weights of the variant's rank. bias², variance: parts of the squared error of the "
-      "result over draws of the variant's random numbers.",
-      source_columns()};
+      "result over draws of the variant's random numbers."};
   for (const auto& [source, variant, options, size, e] : all) {
     const bool drawn = e.draws > 1;
-    add_row(table, source_cells(*source),
-            {{"variant", variant},
-             {"options", options},
-             {"size", size ? Cell(size) : Cell()},
-             {"rank", e.rank},
-             {"draws", e.draws},
-             {"output", e.output, "output"},
-             {"weights", e.weights, "weights"},
-             {"svd_floor", e.svd_floor, "svd floor"},
-             {"dq", e.dq, "dq"},
-             {"dk", e.dk, "dk"},
-             {"dv", e.dv, "dv"},
-             {"bias_squared", drawn ? e.bias_squared : Estimate(), "bias²"},
-             {"variance", drawn ? e.variance : Estimate(), "variance"},
-             {"algorithm", e.algorithm}});
+    add_row(table, {source_fields(*source),
+                    {"variant", variant},
+                    {"options", options},
+                    {"size", size ? Cell(size) : Cell()},
+                    {"rank", e.rank},
+                    {"draws", e.draws},
+                    {"output", e.output, "output"},
+                    {"weights", e.weights, "weights"},
+                    {"svd_floor", e.svd_floor, "svd floor"},
+                    {"dq", e.dq, "dq"},
+                    {"dk", e.dk, "dk"},
+                    {"dv", e.dv, "dv"},
+                    {"bias_squared", drawn ? e.bias_squared : Estimate(), "bias²"},
+                    {"variance", drawn ? e.variance : Estimate(), "variance"},
+                    {"algorithm", e.algorithm}});
   }
   return table;
 }
@@ -107,8 +106,7 @@ Table slope_table(const std::vector<Found>& all) {
       "slopes", "Exponents of errors against size: error ~ size^exponent",
       "Least squares of logarithms. Errors of random features decrease as size^-0.5 once they "
       "are well below that of uniform attention; at larger norms more features are needed "
-      "before they do.",
-      source_columns()};
+      "before they do."};
   for (const auto& curve : in_groups(all, [](const Found& f) {
          return std::tuple(f.source, f.variant, f.options, f.size > 0);
        })) {
@@ -124,12 +122,12 @@ Table slope_table(const std::vector<Found>& all) {
       return sizes.size() < 2 ? Estimate() : estimate_of(fit_power(sizes, values), sizes.size());
     };
     const std::optional<double> rate = attention::spec(first.variant).rate;
-    add_row(table, source_cells(*first.source),
-            {{"variant", first.variant},
-             {"options", first.options},
-             {"output", slope(&VariantError::output), "output"},
-             {"weights", slope(&VariantError::weights), "weights"},
-             {"theory", rate ? Cell(*rate) : Cell(), "theory"}});
+    add_row(table, {source_fields(*first.source),
+                    {"variant", first.variant},
+                    {"options", first.options},
+                    {"output", slope(&VariantError::output), "output"},
+                    {"weights", slope(&VariantError::weights), "weights"},
+                    {"theory", rate ? Cell(*rate) : Cell(), "theory"}});
   }
   return table;
 }
@@ -139,27 +137,25 @@ struct InverseTables {
       "inverse", "The iterative pseudo-inverse of nystrom, step by step",
       "residual: |A Z A - A| / |A| for A = softmax of the landmarks' scores; 0 for A⁺. output: "
       "the error of the attention that uses Z. A truncated iteration is a regularised "
-      "inverse: its output is often better than that of A⁺.",
-      source_columns()};
+      "inverse: its output is often better than that of A⁺."};
   Table facts{
       "inverse_summary", "What the iteration has to invert",
       "condition: log10 of σ_max / σ_min of A. expected steps: until σ_min is inverted, as it "
-      "grows 3.25-fold at each step.",
-      source_columns()};
+      "grows 3.25-fold at each step."};
 
   void add(const Source& source, int64_t landmarks, int64_t most) {
     const analysis::InverseError e = analysis::inverse_errors(source.heads, landmarks, most);
     for (const analysis::InverseStep& step : e.steps)
-      add_row(steps, source_cells(source),
-              {{"landmarks", landmarks},
-               {"iteration", step.iteration},
-               {"residual", step.residual, "residual"},
-               {"output", step.output, "output"}});
-    add_row(facts, source_cells(source),
-            {{"landmarks", landmarks},
-             {"condition", e.condition, "log10 condition"},
-             {"expected_steps", e.expected_steps, "expected steps"},
-             {"pseudo_inverse", e.pseudo_inverse, "output with A⁺"}});
+      add_row(steps, {source_fields(source),
+                      {"landmarks", landmarks},
+                      {"iteration", step.iteration},
+                      {"residual", step.residual, "residual"},
+                      {"output", step.output, "output"}});
+    add_row(facts, {source_fields(source),
+                    {"landmarks", landmarks},
+                    {"condition", e.condition, "log10 condition"},
+                    {"expected_steps", e.expected_steps, "expected steps"},
+                    {"pseudo_inverse", e.pseudo_inverse, "output with A⁺"}});
   }
 };
 

@@ -36,26 +36,11 @@ std::vector<analysis::Kernel> kernels_of(const std::string& name) {
   return out;
 }
 
-Table kernel_table() {
-  return {
-      "kernel", "Approximations of kernel matrices: error against rows of W, or landmarks, m",
-      "|K̂ - K| / |K| (Frobenius norms). expected: for random features the closed form of the rms "
-      "error of independent rows, (Σ variance / m)^(1/2) / |K|; for landmarks the least error of "
-      "any matrix of rank m. ratio: squared errors relative to it; 1 for iid rows, below 1 where "
-      "orthogonal rows help. least eigenvalue: of K̂ relative to the largest of K; both methods "
-      "are positive semi-definite, so it is 0 but for rounding. ensemble: the mean of several "
-      "matrices of this size; single: one matrix of as many rows or landmarks together. A mean of "
-      "random features is as good as one large draw, a mean of Nyström matrices is not: averaging "
-      "removes variance, but not the error that all have in common.",
-      source_columns()};
-}
-
 Table slope_table(const std::vector<Found>& all) {
   Table table{
       "slopes", "Exponents of rms errors against m: error ~ m^exponent",
       "-0.5 for random features, by the closed form. Heavy-tailed estimators (positive "
-      "features at large norms) approach it slowly. Landmarks decrease as the spectrum does.",
-      source_columns()};
+      "features at large norms) approach it slowly. Landmarks decrease as the spectrum does."};
   for (const auto& curve : in_groups(all, [](const Found& f) {
          return std::tuple(f.source, f.error.kernel, f.error.method, f.error.draw);
        })) {
@@ -67,12 +52,12 @@ Table slope_table(const std::vector<Found>& all) {
       }
     if (sizes.size() < 3) continue;
     const KernelError& first = curve[0]->error;
-    add_row(table, source_cells(*curve[0]->source),
-            {{"kernel", analysis::name_of(first.kernel)},
-             {"method", first.method},
-             {"rows", first.draw},
-             {"exponent", estimate_of(fit_power(sizes, errors), sizes.size()), "exponent"},
-             {"theory", first.draw.empty() ? Cell() : Cell(-0.5)}});
+    add_row(table, {source_fields(*curve[0]->source),
+                    {"kernel", analysis::name_of(first.kernel)},
+                    {"method", first.method},
+                    {"rows", first.draw},
+                    {"exponent", estimate_of(fit_power(sizes, errors), sizes.size()), "exponent"},
+                    {"theory", first.draw.empty() ? Cell() : Cell(-0.5)}});
   }
   return table;
 }
@@ -88,7 +73,16 @@ Results kernel(const KernelOptions& a, const LoadedRun* run, const OnProgress& o
   const std::vector<Source> all = sources(one, run, {128}, {1, 2});
   analysis::KernelOptions options = a.kernels;
   options.seed = a.seed;
-  Table table = kernel_table();
+  Table table{
+      "kernel", "Approximations of kernel matrices: error against rows of W, or landmarks, m",
+      "|K̂ - K| / |K| (Frobenius norms). expected: for random features the closed form of the rms "
+      "error of independent rows, (Σ variance / m)^(1/2) / |K|; for landmarks the least error of "
+      "any matrix of rank m. ratio: squared errors relative to it; 1 for iid rows, below 1 where "
+      "orthogonal rows help. least eigenvalue: of K̂ relative to the largest of K; both methods "
+      "are positive semi-definite, so it is 0 but for rounding. ensemble: the mean of several "
+      "matrices of this size; single: one matrix of as many rows or landmarks together. A mean of "
+      "random features is as good as one large draw, a mean of Nyström matrices is not: averaging "
+      "removes variance, but not the error that all have in common."};
   std::vector<Found> found;
   int64_t done = 0;
   double worst = 0, least = 0;
@@ -99,21 +93,21 @@ Results kernel(const KernelOptions& a, const LoadedRun* run, const OnProgress& o
       for (const KernelError& e :
            analysis::kernel_errors(points_of(source.heads[0], a.keys), each, options)) {
         found.push_back({&source, e});
-        add_row(table, source_cells(source),
-                {{"kernel", analysis::name_of(each)},
-                 {"method", e.method},
-                 {"rows", e.draw},
-                 {"m", e.size},
-                 {"features", e.features},
-                 {"draws", e.draws},
-                 {"error", e.error, "error"},
-                 {"rms", e.rms, "rms", 3},
-                 {"expected", e.expected, "expected", 3},
-                 {"ratio", e.ratio, "ratio"},
-                 {"least_eigenvalue", e.least_eigenvalue, "least eigenvalue", 2},
-                 {"ensemble", e.ensemble, "of"},
-                 {"ensemble_error", e.ensemble_error, "ensemble"},
-                 {"single_error", e.single_error, "single"}});
+        add_row(table, {source_fields(source),
+                        {"kernel", analysis::name_of(each)},
+                        {"method", e.method},
+                        {"rows", e.draw},
+                        {"m", e.size},
+                        {"features", e.features},
+                        {"draws", e.draws},
+                        {"error", e.error, "error"},
+                        {"rms", e.rms, "rms", 3},
+                        {"expected", e.expected, "expected", 3},
+                        {"ratio", e.ratio, "ratio"},
+                        {"least_eigenvalue", e.least_eigenvalue, "least eigenvalue", 2},
+                        {"ensemble", e.ensemble, "of"},
+                        {"ensemble_error", e.ensemble_error, "ensemble"},
+                        {"single_error", e.single_error, "single"}});
         least = std::min(least, e.least_eigenvalue);
         if (e.draw == "iid") worst = std::max(worst, std::abs(e.ratio.mean - 1));
       }

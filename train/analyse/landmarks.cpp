@@ -9,17 +9,6 @@ namespace longhand::train::analyse {
 
 namespace analysis = longhand::attention::analysis;
 
-namespace {
-
-/// The powers of 2 up to 2 D and N, for runs, which have many heads.
-std::vector<int64_t> default_sizes(int64_t tokens, int64_t dim) {
-  std::vector<int64_t> sizes;
-  for (int64_t m = 1; m <= std::min(tokens, 2 * dim); m *= 2) sizes.push_back(m);
-  return sizes;
-}
-
-}  // namespace
-
 Results landmarks(const LandmarksOptions& given, const LoadedRun* run) {
   analysis::LandmarkOptions options = given.landmarks;
   std::vector<Source> heads(1);
@@ -29,7 +18,9 @@ Results landmarks(const LandmarksOptions& given, const LoadedRun* run) {
     heads = sources(of_run, run, {256}, {});
     options.tokens = heads[0].length;
     options.dim = heads[0].heads[0].dim();
-    if (options.landmarks.empty()) options.landmarks = default_sizes(options.tokens, options.dim);
+    if (options.landmarks.empty())  // powers of 2: runs have many heads
+      for (int64_t m = 1; m <= std::min(options.tokens, 2 * options.dim); m *= 2)
+        options.landmarks.push_back(m);
   }
   Table table{
       "landmarks",

@@ -78,13 +78,10 @@ std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
   return out;
 }
 
-std::vector<Column> source_columns() {
-  return {{"length", ""}, {"layer", ""}, {"head", ""}, {"norm", "|q|", 3}};
-}
-
-std::vector<Cell> source_cells(const Source& source) {
-  if (source.layer < 0) return {source.length, {}, {}, source.norm};
-  return {source.length, source.layer, source.head, source.norm};
+RowField source_fields(const Source& source) {
+  const auto of_run = [&](int64_t place) { return source.layer < 0 ? Cell() : Cell(place); };
+  return {{{"length", ""}, {"layer", ""}, {"head", ""}, {"norm", "|q|", 3}},
+          {source.length, of_run(source.layer), of_run(source.head), source.norm}};
 }
 
 std::vector<std::string> source_series(bool of_run) {

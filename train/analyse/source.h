@@ -42,8 +42,7 @@ std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
                             const std::vector<int64_t>& default_lengths,
                             const std::vector<double>& default_norms);
 /// The first columns of a table by source: the length, and the norm or the layer and head.
-std::vector<Column> source_columns();
-std::vector<Cell> source_cells(const Source& source);
+RowField source_fields(const Source& source);
 /// Names of the columns that distinguish curves of different sources.
 std::vector<std::string> source_series(bool of_run);
 

@@ -155,6 +155,36 @@ std::string without_width(std::string machine) {
   return machine;
 }
 
+/// `guarded`: a guard has read the file in another process.
+Checkpoint parse(std::span<const std::byte> bytes, const std::string& name, bool guarded) {
+  const data::Trailer trailer = data::verify_trailer(bytes, checkpoint_file, name);
+  auto in = data::Hdf5Reader::from_image(bytes.first(trailer.length), name);
+  if (trailer.version == 1) {
+    check<DataError>(
+        guarded, name,
+        " is a checkpoint of format version 1, whose groups libhdf5 may crash on if they "
+        "are malicious: read it with the program longhand, or with a file guard "
+        "(data::set_file_guard)");
+    in.allow_new_style_groups();
+  }
+  check<DataError>(in.has_attribute("/", "format") &&
+                       in.attribute_as<std::string>("/", "format") == "longhand-checkpoint",
+                   name, " is not a Longhand checkpoint: unexpected value of attribute \"format\"");
+  check_sizes(in, bytes.size());
+  Checkpoint out;
+  out.version = in.attribute_as<std::string>("/", "longhand");
+  out.machine = in.attribute_as<std::string>("/", "machine");
+  out.config = in.attribute_as<std::string>("/", "config");
+  if (in.has_attribute("/", "data")) out.data = data_in(in.attribute_as<std::string>("/", "data"));
+  if (in.has_attribute("/", "plugins"))
+    out.plugins = plugin_records(in.attribute_as<std::string>("/", "plugins"), name);
+  visit(out.training, Get{in, trailer.version});
+  out.model = get(in, "model");
+  out.optimizer = get(in, "optimizer");
+  out.ema = get(in, "ema");
+  return out;
+}
+
 }  // namespace
 
 std::string machine_description() {
@@ -189,40 +219,6 @@ std::vector<std::byte> to_bytes(const Checkpoint& checkpoint) {
   data::append_trailer(bytes, checkpoint_file);
   return bytes;
 }
-
-namespace {
-
-/// `guarded`: a guard has read the file in another process.
-Checkpoint parse(std::span<const std::byte> bytes, const std::string& name, bool guarded) {
-  const data::Trailer trailer = data::verify_trailer(bytes, checkpoint_file, name);
-  auto in = data::Hdf5Reader::from_image(bytes.first(trailer.length), name);
-  if (trailer.version == 1) {
-    check<DataError>(
-        guarded, name,
-        " is a checkpoint of format version 1, whose groups libhdf5 may crash on if they "
-        "are malicious: read it with the program longhand, or with a file guard "
-        "(data::set_file_guard)");
-    in.allow_new_style_groups();
-  }
-  check<DataError>(in.has_attribute("/", "format") &&
-                       in.attribute_as<std::string>("/", "format") == "longhand-checkpoint",
-                   name, " is not a Longhand checkpoint: unexpected value of attribute \"format\"");
-  check_sizes(in, bytes.size());
-  Checkpoint out;
-  out.version = in.attribute_as<std::string>("/", "longhand");
-  out.machine = in.attribute_as<std::string>("/", "machine");
-  out.config = in.attribute_as<std::string>("/", "config");
-  if (in.has_attribute("/", "data")) out.data = data_in(in.attribute_as<std::string>("/", "data"));
-  if (in.has_attribute("/", "plugins"))
-    out.plugins = plugin_records(in.attribute_as<std::string>("/", "plugins"), name);
-  visit(out.training, Get{in, trailer.version});
-  out.model = get(in, "model");
-  out.optimizer = get(in, "optimizer");
-  out.ema = get(in, "ema");
-  return out;
-}
-
-}  // namespace
 
 Checkpoint from_bytes(std::span<const std::byte> bytes, const std::string& name) {
   return parse(bytes, name, false);

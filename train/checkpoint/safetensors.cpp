@@ -2,6 +2,7 @@
 //   {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
 // whose offsets count from its end; the values, row-major and little-endian.
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -73,9 +74,8 @@ Bytes to_safetensors(const TensorFile& file) {
     check<DataError>(name != metadata_key, "safetensors: ", name, " cannot name a tensor");
     tensors.emplace_back(name, tensor.contiguous());
   }
-  std::ranges::stable_sort(tensors, [](const auto& a, const auto& b) {
-    return size_of(a.second.dtype()) > size_of(b.second.dtype());
-  });
+  std::ranges::stable_sort(tensors, std::greater(),
+                           [](const auto& each) { return size_of(each.second.dtype()); });
   SortedJson header = SortedJson::object();
   if (!file.metadata.empty()) header[metadata_key] = file.metadata;
   uint64_t offset = 0;
@@ -121,9 +121,7 @@ TensorFile from_safetensors(ByteView bytes, const std::string& name) {
       out.metadata[about] = each.get<std::string>();
     }
   }
-  std::ranges::stable_sort(entries, [](const Entry& a, const Entry& b) {
-    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
-  });
+  std::ranges::stable_sort(entries, {}, [](const Entry& e) { return std::pair(e.begin, e.end); });
   uint64_t end = 0;
   for (const Entry& entry : entries) {
     check<DataError>(entry.begin == end, name, ": tensor ", entry.name, " begins at byte ",

@@ -113,14 +113,11 @@ std::span<const std::byte> values_of(const Tensor& contiguous) {
 }
 
 bool is_tensor_file(const std::filesystem::path& path) {
-  for (const Format& format : formats)
-    if (path.extension() == format.extension) return true;
-  return false;
+  return std::ranges::count(formats, path.extension(), &Format::extension) > 0;
 }
 
 TensorFile read_tensor_file(const std::filesystem::path& path) {
-  const Format& format = format_of(path);
-  return format.read(data::read_file(path), path.string());
+  return format_of(path).read(data::read_file(path), path.string());
 }
 
 void write_tensor_file(const std::filesystem::path& path, const TensorFile& file) {

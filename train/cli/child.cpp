@@ -35,8 +35,7 @@ std::string read_file_in_child(const data::RegularFile& file, bool json) {
   if (json) arguments.push_back("--json");
   // It needs no plugins, is no rank, and multiplies no matrices.
   std::vector<std::string> without = rank_variables();
-  without.push_back(plugins_variable);
-  without.push_back("OPENBLAS_NUM_THREADS");
+  without.insert(without.end(), {plugins_variable, "OPENBLAS_NUM_THREADS"});
   // The process limits its own processor time; this one ends it if it waits instead.
   const double seconds = 60 + 10 * static_cast<double>(file.size()) / (1 << 20);
   train::Child child({.arguments = arguments,

@@ -24,6 +24,21 @@
 #include "longhand/train/run/process.h"
 
 namespace longhand::cli {
+
+/// What a command does, and what run_program() does before it.
+struct Runnable {
+  std::function<int()> run;
+  std::vector<std::function<void()>> checks;  // of arguments
+  bool responds_to_signals = false, runs_on_ranks = false;
+};
+
+struct ProgramState {
+  std::vector<std::string> plugins;
+  std::optional<int64_t> threads;
+  std::map<const CLI::App*, Runnable> commands;
+  std::vector<const bool*> quiet;  // the flags of all commands
+};
+
 namespace {
 
 constexpr size_t longest_message = 4000;  // bytes: names in files may be of any length
@@ -40,6 +55,11 @@ CLI::Validator number(const std::string& expected, F holds) {
                   : "expected " + expected + ", got " + (text.empty() ? "an empty text" : text);
       },
       "");
+}
+
+CLI::Validator integer_from_1(int bits) {
+  return number<int64_t>("an integer from 1 to 2^" + std::to_string(bits),
+                         [=](int64_t n) { return n >= 1 && n <= int64_t{1} << bits; });
 }
 
 /// Accepts the value of an argument other than free text: not empty, and not a flag of the command.
@@ -156,45 +176,22 @@ std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
 
 std::string command_chosen = "version";
 
-}  // namespace
+/// Throws ConfigError for a format of --table that is unknown, and for a caption or a label of another one than
+/// tex.
+void check_table(const Common& arguments) {
+  const auto& [columns, caption, label] = arguments.style;
+  if (!arguments.table.empty()) train::check_format(arguments.table);
+  check<ConfigError>(arguments.table == "tex" || (caption.empty() && label.empty()),
+                     "--caption and --label are of a LaTeX table; expected --table tex");
+  check<ConfigError>(label.find_first_of("{}%#\\") == std::string::npos, "--label ", label,
+                     ": expected a name without {, }, %, # and \\");
+}
 
-struct ProgramState {
-  std::vector<std::string> plugins;
-  std::function<int()> selected;
-  std::optional<int64_t> threads;
-  bool responds_to_signals = false;
-  std::map<const CLI::App*, std::function<void()>> checks{};  // of outputs, before a command runs
-  std::set<const CLI::App*> on_ranks{};             // commands that run on several processes
-  std::vector<const bool*> quiet;                   // the flags of all commands
-  std::map<CLI::Option*, std::string> environment;  // variables
-};
-
-namespace {
-
-/// Reads arguments of the chosen command that are not given from the environment. (CLI11 2.1 would read
-/// those of all commands, and 2.4 would ignore an invalid value.)
-void read_environment(CLI::App& selected, const ProgramState& state) {
-  std::vector<std::pair<CLI::Option*, std::string>> readable;
-  std::set<std::string> given;
-  for (CLI::App* at = &selected; at; at = at->get_parent())
-    for (CLI::Option* const option : at->get_options())
-      if (const auto found = state.environment.find(option); found != state.environment.end()) {
-        readable.emplace_back(option, found->second);
-        if (!option->empty()) given.insert(found->second);
-      }
-  for (const auto& [option, variable] : readable) {
-    const char* const text = std::getenv(variable.c_str());
-    if (given.contains(variable) || !text || !*text) continue;
-    try {
-      option->add_result(text);
-      option->run_callback();
-    } catch (const CLI::ParseError& error) {
-      // The variable is named instead of the flag.
-      const std::string message = error.what(), name = option->get_name() + ": ";
-      throw ConfigError(variable + ": " +
-                        (message.starts_with(name) ? message.substr(name.size()) : message));
-    }
-  }
+/// At most n bytes from `begin` on.
+std::string text_at(const data::RegularFile& file, uint64_t begin, uint64_t n) {
+  std::string text(std::min(n, file.size() - begin), '\0');
+  file.read(begin, std::as_writable_bytes(std::span(text)));
+  return text;
 }
 
 }  // namespace
@@ -205,8 +202,7 @@ Argument& Argument::required() {
 }
 
 Argument& Argument::positive(int bits) {
-  option_->check(number<int64_t>("an integer from 1 to 2^" + std::to_string(bits),
-                                 [=](int64_t n) { return n >= 1 && n <= int64_t{1} << bits; }));
+  option_->check(integer_from_1(bits));
   return *this;
 }
 
@@ -236,31 +232,25 @@ Argument& Argument::also(const std::string& text) {
   return *this;
 }
 
-Argument& Argument::environment(const std::string& variable) {
-  also(" [" + variable + "]");
-  state_->environment[option_] = variable;
-  return *this;
-}
-
-CLI::App& Command::subcommand(const std::string& name) {
-  CLI::App& app = *app_->add_subcommand(name);
-  const std::string command = name_of(app);  // GCC 14 takes the text for a part of a temporary name
-  const CommandText& text = text_of_command(command);
-  app.description(text.line);
-  app.footer(text.footer);
-  return app;
-}
-
 Command Command::add_command(const std::string& name, std::function<int()> run) {
-  CLI::App& app = subcommand(name);
-  app.callback([state = state_, run = std::move(run)] { state->selected = run; });
-  return {app, *state_};
-}
-
-Command Command::group(const std::string& name) {
-  CLI::App& app = subcommand(name);
-  app.require_subcommand(1);
-  return {app, *state_};
+  CLI::App* app = app_;
+  for (const std::string& word : split_at(name, ' ')) {
+    const auto group =
+        app->get_subcommands([&](CLI::App* each) { return each->get_name() == word; });
+    if (!group.empty()) {
+      app = group[0];
+      continue;
+    }
+    if (app != app_) app->require_subcommand(1);
+    app = app->add_subcommand(word);
+    // GCC 14 takes the text for a part of a temporary name.
+    const std::string command = name_of(*app);
+    const CommandText& text = text_of_command(command);
+    app->description(text.line);
+    app->footer(text.footer);
+  }
+  state_->commands[app].run = std::move(run);
+  return {*app, *state_};
 }
 
 template <class T>
@@ -278,7 +268,7 @@ Argument Command::add(const std::string& name, T& to) {
     option->check(number<One>("a number", [](One) { return true; }));
   else if (!free_texts.contains(name))
     option->check(value_of(*app_, name, value));
-  return {option, *state_};
+  return Argument(option);
 }
 
 #define LONGHAND_ADD(...) template Argument Command::add(const std::string&, __VA_ARGS__&)
@@ -294,14 +284,14 @@ LONGHAND_ADD(std::vector<double>);
 #undef LONGHAND_ADD
 
 Argument Command::flag(const std::string& name, bool& to) {
-  return {app_->add_flag(name, to, text_of_argument(name_of(*app_), name).text), *state_};
+  return Argument(app_->add_flag(name, to, text_of_argument(name_of(*app_), name).text));
 }
 
 Argument Command::out(std::string& to, std::function<bool(const std::filesystem::path&)> is_own) {
   const auto force = std::make_shared<bool>(false);
   const Argument argument = add("-o,--out", to);
   flag("--force", *force);
-  state_->checks[app_] = [&to, force, is_own = std::move(is_own)] {
+  state_->commands[app_].checks.emplace_back([&to, force, is_own = std::move(is_own)] {
     std::error_code missing;
     if (to.empty() || !std::filesystem::exists(to, missing)) return;
     check<ConfigError>(std::filesystem::is_regular_file(to), "-o ", to,
@@ -310,20 +300,9 @@ Argument Command::out(std::string& to, std::function<bool(const std::filesystem:
                        "-o ", to, ": the file exists",
                        is_own ? ", and this command did not write it" : "",
                        "; choose another name, or replace it with --force");
-  };
+  });
   return argument;
 }
-
-namespace {
-
-/// At most n bytes from `begin` on.
-std::string text_at(const data::RegularFile& file, uint64_t begin, uint64_t n) {
-  std::string text(std::min(n, file.size() - begin), '\0');
-  file.read(begin, std::as_writable_bytes(std::span(text)));
-  return text;
-}
-
-}  // namespace
 
 bool begins_with(const std::filesystem::path& file, std::string_view text) {
   return text_at(data::RegularFile(file), 0, text.size()) == text;
@@ -340,11 +319,8 @@ bool is_tensor_file_of(const std::filesystem::path& path, std::string_view mark)
   return begin.find(mark) != std::string::npos || end.find(mark) != std::string::npos;
 }
 
-void Command::responds_to_signals() {
-  app_->parse_complete_callback([state = state_] { state->responds_to_signals = true; });
-}
-
-void Command::runs_on_ranks() { state_->on_ranks.insert(app_); }
+void Command::responds_to_signals() { state_->commands[app_].responds_to_signals = true; }
+void Command::runs_on_ranks() { state_->commands[app_].runs_on_ranks = true; }
 
 Argument Command::common(Common& a, const std::string& name) {
   if (const size_t space = name.find(' '); space != std::string::npos) {
@@ -355,10 +331,25 @@ Argument Command::common(Common& a, const std::string& name) {
   if (name == "checkpoint") return add("--checkpoint", a.checkpoint);
   if (name == "split") return add("--split", a.split);
   if (name == "set") return add("--set", a.set).repeated();
-  if (name == "words") return words_to_set(a);
+  if (name ==
+      "words")  // after those of --set, which come first because that option was added first
+    return Argument(
+        app_->add_option_function<std::vector<std::string>>(
+                "assignments",
+                [&a](const std::vector<std::string>& given) {
+                  a.set.insert(a.set.end(), given.begin(), given.end());
+                },
+                "Further section.key=value assignments, as with --set")
+            ->type_name("SECTION.KEY=VALUE")
+            ->take_all()
+            ->check([app = app_](const std::string& word) {
+              if (word.find('=') != std::string::npos) return std::string();
+              return "unexpected word \"" + word + "\"" +
+                     (app->count("--set") > 0 ? "; expected section.key=value after --set" : "");
+            })
+            ->group(""));
   if (name == "seed") return add("--seed", a.seed);
-  if (name == "threads")
-    return add("--threads", state_->threads).positive().environment("LONGHAND_THREADS");
+  if (name == "threads") return add("--threads", state_->threads).positive();
   if (name == "quiet") {
     state_->quiet.push_back(&a.quiet);
     return flag("-q,--quiet", a.quiet);
@@ -367,6 +358,7 @@ Argument Command::common(Common& a, const std::string& name) {
   if (name == "trust_paths") return flag("--trust-paths", a.trust_paths);
   if (name == "accept_data") return flag("--accept-data", a.accept_data);
   if (name == "table") {
+    state_->commands[app_].checks.emplace_back([&a] { check_table(a); });
     const Argument table = add("--table", a.table);
     add("--columns", a.style.columns).one_word();
     add("--caption", a.style.caption);
@@ -380,34 +372,14 @@ Argument Command::common(Common& a, const std::string& name) {
   throw Error(concat_message("no argument is named ", name));
 }
 
-Argument Command::words_to_set(Common& common) {
-  // After those of --set, which come first because that option was added first.
-  CLI::Option* const words =
-      app_->add_option_function<std::vector<std::string>>(
-              "assignments",
-              [&common](const std::vector<std::string>& given) {
-                common.set.insert(common.set.end(), given.begin(), given.end());
-              },
-              "Further section.key=value assignments, as with --set")
-          ->type_name("SECTION.KEY=VALUE")
-          ->take_all()
-          ->check([app = app_](const std::string& word) {
-            if (word.find('=') != std::string::npos) return std::string();
-            return "unexpected word \"" + word + "\"" +
-                   (app->count("--set") > 0 ? "; expected section.key=value after --set" : "");
-          })
-          ->group("");
-  return {words, *state_};
-}
-
 int fail(const std::string& message, int code) {
   std::string line;
   for (const char c : bounded(message, longest_message))
     line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
-  if (launcher() && launcher()->rank() > 0) {
+  if (launcher() && started_as().rank > 0) {
     // An error that all ranks have is printed by the first one, which then ends the others.
     std::this_thread::sleep_for(std::chrono::seconds(3));
-    line = train::rank_name(launcher()->rank(), train::host_name()) + ": " + line;
+    line = train::rank_name(started_as().rank, train::host_name()) + ": " + line;
   }
   print_stderr("longhand: {}\n", line);
   return code;
@@ -425,15 +397,27 @@ void check_ranks(const std::string& command, bool runs_on_ranks) {
                        " processes, but is a program of one process; use longhand-mpi ", command);
 }
 
-/// Sets the number of threads, with a warning if it is more than the process may run at a time.
-void use_threads(int64_t wanted, bool quiet) {
+/// Sets the number of threads to that of the command line, or of the environment, with a warning if it is more
+/// than the process may run at a time.
+void use_threads(std::optional<int64_t> given, bool quiet) {
+  // Not by CLI11: 2.1 would read it for all commands, and 2.4 would ignore an invalid value.
+  const char* const text = std::getenv("LONGHAND_THREADS");
+  if (!given && text && *text) {
+    const std::string wrong = integer_from_1(30)(std::string(text));
+    check<ConfigError>(wrong.empty(), "LONGHAND_THREADS: ", wrong);
+    CLI::detail::lexical_cast(text, given.emplace());
+  }
+  if (!given) {
+    if (launcher() && threads_given() > 0) set_threads(std::min(threads(), threads_given()));
+    return;
+  }
   const int cores = threads();
-  set_threads(static_cast<int>(wanted));
-  if (wanted > cores && !quiet)
+  set_threads(static_cast<int>(*given));
+  if (*given > cores && !quiet)
     print_stderr(
         "longhand: warning: {} threads, but this process may use {}: it will be slower than "
         "with --threads {}, which is the default\n",
-        wanted, counted(cores, "core"), cores);
+        *given, counted(cores, "core"), cores);
 }
 
 const std::string& chosen_command() { return command_chosen; }
@@ -443,8 +427,8 @@ CommandPage Command::page() const { return page_of(*app_); }
 int run_program(int argc, char** argv) {
   CLI::App app{text_of_command("longhand").line, "longhand"};
   app.require_subcommand(0, 1);
-  ProgramState chosen;
-  Command program(app, chosen);
+  ProgramState state;
+  Command program(app, state);
   bool version = false;
   Common common;
   program.flag("--version", version);
@@ -452,7 +436,7 @@ int run_program(int argc, char** argv) {
 #define COMMAND(name) add_##name(program);
 #include "longhand/train/cli/commands.def"
 #undef COMMAND
-  add_plugin_options(app, chosen.plugins);
+  add_plugin_options(app, state.plugins);
   const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
   // The scripts of longhand completion ask for completions of the words that follow, which need not be a
   // valid command line.
@@ -471,26 +455,21 @@ int run_program(int argc, char** argv) {
     if (message.empty()) message = message_of(error, selected_app(app));
     return fail(message + " (see " + full_name(selected_app(app)) + " --help)", usage_error);
   }
-  CLI::App& selected = selected_app(app);
-  read_environment(selected, chosen);
-  if (!chosen.responds_to_signals) train::SignalRequests::decline();
-  const bool quiet = (launcher() && launcher()->rank() > 0) ||
-                     std::ranges::any_of(chosen.quiet, [](const bool* flag) { return *flag; });
-  if (chosen.threads)
-    use_threads(*chosen.threads, quiet);
-  else if (launcher() && threads_given() > 0)
-    set_threads(std::min(threads(), threads_given()));
-  if (chosen.selected) command_chosen = name_of(selected);
+  const CLI::App& selected = selected_app(app);
+  const Runnable& command = state.commands[&selected];  // without `run` if none is chosen
+  if (!command.responds_to_signals) train::SignalRequests::decline();
+  const bool quiet = (launcher() && started_as().rank > 0) ||
+                     std::ranges::any_of(state.quiet, [](const bool* flag) { return *flag; });
+  use_threads(state.threads, quiet);
+  if (command.run) command_chosen = name_of(selected);
   if (version) return print_version(common.json);
   read_files_in_child_first();
-  if (!chosen.selected) return fail("expected a command; see longhand --help", usage_error);
-  load_plugins(chosen.plugins);
-  const bool runs_on_ranks = chosen.on_ranks.contains(&selected);
-  check_ranks(command_chosen, runs_on_ranks);
-  if (runs_on_ranks) connect_ranks();
-  if (const auto found = chosen.checks.find(&selected); found != chosen.checks.end())
-    found->second();
-  return chosen.selected();
+  if (!command.run) return fail("expected a command; see longhand --help", usage_error);
+  load_plugins(state.plugins);
+  check_ranks(command_chosen, command.runs_on_ranks);
+  if (command.runs_on_ranks) connect_ranks();
+  for (const auto& check : command.checks) check();
+  return command.run();
 }
 
 }  // namespace longhand::cli

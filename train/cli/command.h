@@ -45,12 +45,12 @@ struct Common {
   bool accept_data = false;
 };
 
-struct ProgramState;  // the chosen command and flags of all commands
+struct ProgramState;  // all commands, and flags of all of them
 
 /// A flag or positional argument of a command.
 class Argument {
  public:
-  Argument(CLI::Option* option, ProgramState& state) : option_(option), state_(&state) {}
+  explicit Argument(CLI::Option* option) : option_(option) {}
 
   Argument& required();
   /// Requires an integer from 1 to 2^bits, or several of them.
@@ -65,29 +65,25 @@ class Argument {
   Argument& excludes(const Argument& other);
   /// Adds to its text.
   Argument& also(const std::string& text);
-  /// Read from an environment variable if the command line does not give it.
-  Argument& environment(const std::string& variable);
 
  private:
   CLI::Option* option_;
-  ProgramState* state_;
 };
 
-/// A subcommand, a group of them, or the whole program. Values are written to the references given
+/// A subcommand or the whole program. Values are written to the references given
 /// to add() before the command runs: keep them in an object that the command's function owns.
 class Command {
  public:
   Command(CLI::App& app, ProgramState& state) : app_(&app), state_(&state) {}
 
-  /// Adds a subcommand, of which help/commands.txt has the text; run(arguments) executes it and returns the
-  /// exit code. It throws errors, which main() converts to a message and an exit code.
+  /// Adds a subcommand such as "train" or "bench step", and the group "bench" with its first one; help/commands.txt
+  /// has their texts. run(arguments) executes it and returns the exit code. It throws errors, which main()
+  /// converts to a message and an exit code.
   template <class Arguments, class F>
   std::pair<Command, std::shared_ptr<Arguments>> command(const std::string& name, F run) {
     const auto arguments = std::make_shared<Arguments>();
     return {add_command(name, [arguments, run] { return run(*arguments); }), arguments};
   }
-  /// Adds a group of subcommands, one of which must be chosen.
-  Command group(const std::string& name);
 
   /// Adds an argument: a flag such as "--limit" or "-o,--out", or a positional one such as "run", of which
   /// help/commands.txt has the text and the name of the value. T is std::string, int64_t, double,
@@ -127,9 +123,7 @@ class Command {
   CommandPage page() const;
 
  private:
-  CLI::App& subcommand(const std::string& name);
   Command add_command(const std::string& name, std::function<int()> run);
-  Argument words_to_set(Common& common);
 
   CLI::App* app_;
   ProgramState* state_;

@@ -4,14 +4,10 @@
 
 #include <cstdlib>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
 #include "longhand/core/options.h"
-#include "longhand/core/version.h"
 #include "longhand/data/file.h"
-#include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/output/output.h"
-#include "longhand/train/cli/output/progress.h"
 #include "longhand/train/cli/ranks.h"
 
 namespace longhand::cli {
@@ -24,31 +20,6 @@ std::string bounded(const std::string& text, size_t longest) {
   while (begin > 0 && continues(begin)) --begin;
   while (end < text.size() && continues(end)) ++end;
   return text.substr(0, begin).append(omitted).append(text, end);
-}
-
-void print_json(const Json& result) {
-  Json json = {{"kind", chosen_command()},
-               {"command", command_line()},
-               {"machine", train::machine_and_threads()},
-               {"date", train::utc_now()},
-               {"version", version()}};
-  for (const auto& [key, value] : result.items()) json[key] = value;
-  // Control characters above those that JSON itself escapes occur in strings only.
-  std::string out;
-  const std::string text = train::dump(json, 2);
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<uint8_t>(text[i]);
-    const auto next = static_cast<uint8_t>(i + 1 < text.size() ? text[i + 1] : 0);
-    if (byte == 0x7f) {
-      out += "\\u007f";
-    } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
-      out += fmt::format("\\u00{:02x}", next);
-      ++i;
-    } else {
-      out += text[i];
-    }
-  }
-  print_stdout("{}\n", out);
 }
 
 void write_or_print(const std::string& file, const std::string& text) {
@@ -120,7 +91,7 @@ train::LoadedRun open_run(const Common& common, train::SavedModel saved, bool qu
     const Waiting waiting(quiet, "preparing data and model");
     return train::open_run(saved, options);
   }();
-  report_ignored(run.experiment->config.ignored(run.experiment->effective), quiet);
+  report_ignored(run.experiment->config.ignored(run.experiment->plan.effective), quiet);
   return run;
 }
 

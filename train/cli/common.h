@@ -19,11 +19,6 @@ using train::with_commas;
 /// Text of at most `longest` bytes: of a longer one, its beginning and its end.
 std::string bounded(const std::string& text, size_t longest);
 
-/// Prints the result of a command with --json: one object, of `result` and of what every result says
-/// about itself: "kind" (the command, such as "bench step"), "command" (that repeats it), "machine",
-/// "date" and "version" (of Longhand), as in train::Results. Bytes that are not valid UTF-8 are replaced.
-void print_json(const Json& result);
-
 /// Writes text to a file, or prints it if the name is empty: lines of CSV then end as those of other text.
 void write_or_print(const std::string& file, const std::string& text);
 

@@ -29,10 +29,11 @@ class MpiLauncher final : public Launcher {
     }
     return mpi_->world();
   }
-  void abort(int code) override {
+  /// Ends all ranks with this exit code, also while they wait for each other. Returns if there is no other
+  /// one.
+  void abort(int code) {
     if (mpi_ && mpi_->world().size() > 1) mpi_->abort(code);
   }
-  int rank() const override { return started_as().rank; }
   std::string version() const override { return train::Mpi::version(); }
 
  private:
@@ -57,7 +58,7 @@ int main(int argc, char** argv) {
   {
     MpiLauncher launcher;
     set_launcher(&launcher);
-    if (launcher.rank() > 0) {  // the first rank prints
+    if (started_as().rank > 0) {  // the first rank prints
       const int nowhere = open("/dev/null", O_WRONLY);
       dup2(nowhere, STDOUT_FILENO);
       close(nowhere);

@@ -26,7 +26,7 @@ namespace {
 
 // KiB, measured with OpenBLAS 0.3.21: small runs and evaluations work from here on. Each thread that
 // OpenBLAS starts allocates 128 MiB and a stack.
-constexpr uint64_t of_program = 180'000, of_thread = 140'000;
+constexpr uint64_t of_process = 180'000, of_thread = 140'000;
 
 }  // namespace
 
@@ -42,7 +42,7 @@ void leave(int code) {
 
 void refuse_small_address_space(uint64_t threads) {
   rlimit limit{};
-  const uint64_t least = of_program + of_thread * threads;
+  const uint64_t least = of_process + of_thread * threads;
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur / 1024 >= least) return;
   dprintf(STDERR_FILENO,
           "longhand: the address space is limited to %" PRIu64

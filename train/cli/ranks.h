@@ -17,11 +17,6 @@ class Launcher {
   /// Returns the group of all of them. The first call starts MPI, which only commands that run on ranks
   /// do: others may start processes of their own.
   virtual Communicator& connect() = 0;
-  /// Ends all ranks with this exit code, also while they wait for each other. Returns if there is no other
-  /// one.
-  virtual void abort(int code) = 0;
-  /// The rank that the environment gives this process, known before connect(); 0 if it gives none.
-  virtual int rank() const = 0;
   /// "Open MPI 4.1.4"
   virtual std::string version() const = 0;
 };

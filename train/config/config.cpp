@@ -28,16 +28,13 @@ std::string kind_of_path(const OptionValue& value) {
   return "file " + path.extension().string();
 }
 
-std::string hint(std::string_view name) {
-  const std::string near = nearest(name, section_names);
-  return near.empty() ? "; expected [model], [attention], [data], [train] or [optimizer]"
-                      : "; did you mean [" + near + "]?";
-}
-
 size_t section_index(std::string_view name, const std::string& where) {
   const auto found = std::ranges::find(section_names, name);
+  const std::string near = nearest(name, section_names);
   check<ConfigError>(found != section_names.end(), where, ": unknown section [", name, "]",
-                     hint(name));
+                     near.empty()
+                         ? "; expected [model], [attention], [data], [train] or [optimizer]"
+                         : "; did you mean [" + near + "]?");
   return static_cast<size_t>(found - section_names.begin());
 }
 
@@ -47,10 +44,6 @@ bool is_number(std::string_view text) {
 }
 
 }  // namespace
-
-Config::Config()
-    : sections_{Options("model"), Options("attention"), Options("data"), Options("train"),
-                Options("optimizer")} {}
 
 Config Config::load(const std::filesystem::path& path) {
   return parse(read_toml(path), path.string());

@@ -18,8 +18,6 @@ namespace longhand::train {
 /// default, are the effective configuration (see train/config/experiment.h).
 class Config {
  public:
-  Config();
-
   /// Reads a TOML file. Options of the attention of one layer are in a table of their own,
   /// [attention.1], and are named "1.window" in the section. Throws ConfigError with line and column
   /// for invalid TOML, unknown sections (naming the nearest known one), and values of a type that no
@@ -61,7 +59,8 @@ class Config {
   std::vector<std::string> ignored(const EffectiveSections& effective) const;
 
  private:
-  std::array<Options, 5> sections_;
+  std::array<Options, 5> sections_{Options("model"), Options("attention"), Options("data"),
+                                   Options("train"), Options("optimizer")};
   std::array<std::set<std::string>, 5> from_file_;  // keys
 };
 

@@ -50,9 +50,9 @@ data::TaskInfo any_task(const Config& config) {
 /// The default of data.seed: runs with different train.seed see the same data.
 constexpr uint64_t seed_of_data = 0;
 
-/// Checks all sections. Throws ConfigError also if memory will not suffice, as far as that is known
-/// without the data.
-void check_memory(const Config& config, const data::Splits& splits) {
+/// Checks all sections, before data is read or generated, which may take long and much memory. Throws
+/// ConfigError also if memory will not suffice, as far as that is known without the data.
+data::Task checked_task(const Config& config, const data::Splits& splits) {
   const auto info = read_task_info(config);
   const Plan plan = read_plan(config, info ? *info : any_task(config));
   MemoryRequest request = memory_request(plan, nullptr);
@@ -64,6 +64,7 @@ void check_memory(const Config& config, const data::Splits& splits) {
   request.trains = request.saves = splits.train;
   if (!splits.train) request.data.examples = 0;
   check_memory(request);
+  return read_task(config, splits);
 }
 
 }  // namespace
@@ -125,8 +126,7 @@ Plan read_plan(const Config& config, const data::TaskInfo& task) {
   read_task_info(config, &values["data"]);
   plan.model = read_model(config, &task, &values);
   config.train().require(
-      plan.train.trainer.sequence_ranks == 1 || plan.model.per_token || plan.model.pooling != "cls",
-      "sequence_ranks",
+      plan.train.trainer.sequence_ranks == 1 || !plan.model.has_class_token(), "sequence_ranks",
       "a class token belongs to no part of a sequence: expected 1 with model.pooling = \"cls\"");
   config.train().require(
       !plan.train.trainer.shard_optimizer || plan.optimizer.optimizer.type != "muon",
@@ -186,7 +186,7 @@ std::string effective_config(const Config& config, const data::TaskInfo* task,
 }
 
 uint64_t read_seed(const Config& config) {
-  return static_cast<uint64_t>(read_options<Seed>(config.train()).seed);
+  return read_options<TrainSection>(config.train()).trainer.step.seed;
 }
 
 data::Task read_task(const Config& config, const data::Splits& splits) {
@@ -218,41 +218,16 @@ LogitsFn logits_of(attention::Transformer& model) {
   };
 }
 
-struct Experiment::Parts {
-  data::Task task;
-  Plan plan;
-  MemoryEstimate memory;
-};
-
-Experiment::Parts Experiment::prepare(const Config& config, const data::Splits& splits) {
-  // Everything is checked before data is read or generated, which may take long and much memory.
-  check_memory(config, splits);
-  data::Task task = read_task(config, splits);
-  Plan plan = read_plan(config, task.info);
-  const MemoryEstimate memory = check_memory(memory_request(plan, &task));
-  return {std::move(task), std::move(plan), memory};
-}
-
 Experiment::Experiment(Config config_, const data::Splits& splits)
-    : Experiment(config_, prepare(config_, splits)) {}
-
-Experiment::Experiment(Config config_, Parts&& parts)
     : config(std::move(config_)),
-      effective(parts.plan.effective),
-      seed(parts.plan.train.trainer.step.seed),
-      loading(parts.plan.train.loading),
-      options(parts.plan.train.trainer),
-      init(parts.plan.train.init),
-      distill(parts.plan.train.distill),
-      tensorboard(parts.plan.train.tensorboard),
-      schedule(parts.plan.optimizer.schedule),
-      task(std::move(parts.task)),
-      memory(parts.memory),
-      model(nn::root(DType::f32, seed), parts.plan.model),
-      optimizer(make_optimizer(parts.plan.optimizer.optimizer, model.named_parameters())) {}
+      task(checked_task(config, splits)),
+      plan(read_plan(config, task.info)),
+      memory(check_memory(memory_request(plan, &task))),
+      model(nn::root(DType::f32, options.step.seed), plan.model),
+      optimizer(make_optimizer(plan.optimizer.optimizer, model.named_parameters())) {}
 
 data::Loader Experiment::loader() const {
-  return data::Loader(*task.train, loading, Generator(seed).fork("loader"));
+  return data::Loader(*task.train, plan.train.loading, Generator(options.step.seed).fork("loader"));
 }
 
 std::vector<std::string> advice(Experiment& e) {

@@ -69,26 +69,16 @@ struct Experiment {
   Experiment& operator=(const Experiment&) = delete;
 
   Config config;
-  EffectiveSections effective;  // see Plan
-  uint64_t seed;
-  data::LoaderConfig loading;
-  TrainerOptions options;
-  InitOptions init;        // not applied: see initialise()
-  DistillOptions distill;  // not applied: see Distillation
-  bool tensorboard;
-  Schedule schedule;
   data::Task task;
+  Plan plan;  // its train.init and train.distill are not applied: see initialise() and Distillation
+  TrainerOptions& options = plan.train.trainer;
+  Schedule& schedule = plan.optimizer.schedule;
   MemoryEstimate memory;
   attention::Transformer model;
   std::unique_ptr<Optimizer> optimizer;
 
   /// The training batches.
   data::Loader loader() const;
-
- private:
-  struct Parts;
-  static Parts prepare(const Config& config, const data::Splits& splits);
-  Experiment(Config config, Parts&& parts);
 };
 
 /// Warnings, with what to do instead, about options that have no use in this combination: a warm-up

@@ -52,9 +52,7 @@ void for_each_group(F f) {
 }
 
 /// The tokens of a sequence, with that of the class.
-double length_of(const TransformerConfig& c) {
-  return number(c.max_length) + (!c.per_token && c.pooling == "cls" ? 1 : 0);
-}
+double length_of(const TransformerConfig& c) { return number(c.max_length + c.has_class_token()); }
 
 std::string count_text(double value) {
   if (value >= 1e15) return fmt::format("{:.2g}", value);

@@ -4,7 +4,6 @@
 #include <cctype>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "longhand/attention/registry.h"
 #include "longhand/core/error.h"
@@ -132,13 +131,10 @@ std::string accepted_values(const Field& field) {
 
 std::vector<std::string> choices(const Field& field) {
   if (field.type != "choice" && field.type != "choices" && field.type != "boolean") return {};
-  // "a, b or c"
-  std::vector<std::string> words;
-  std::istringstream in(field.values);
-  for (std::string word; in >> word;) {
+  std::vector<std::string> words = split_at(field.values, ' ');  // "a, b or c"
+  std::erase(words, "or");
+  for (std::string& word : words)
     if (word.ends_with(',')) word.pop_back();
-    if (word != "or") words.push_back(word);
-  }
   return words;
 }
 
@@ -247,11 +243,7 @@ std::string to_text(const std::vector<DeclaredOption>& options) {
     const bool differs = forms[option.name()] > 1 && !owners.empty();
     const std::string title =
         differs ? concat_message(option.name(), " of ", owners) : option.name();
-    std::string indent;
-    for (const std::string& part : wrapped(title, width - column)) {
-      out += indent + part + "\n";
-      indent.assign(column, ' ');
-    }
+    out += beside("", title, column).substr(column);  // only further lines are indented
     line("meaning", field.meaning);
     line("values", accepted_values(field));
     line("default", field.default_value);
@@ -313,12 +305,6 @@ Schema options_of(const Topic& section, const EffectiveValues& values) {
   return schema;
 }
 
-std::string as_comment(const std::string& text) {
-  std::string out;
-  for (const std::string& line : wrapped(text, 98)) out += "# " + line + "\n";
-  return out;
-}
-
 }  // namespace
 
 std::string commented_toml(const std::string& effective, const Config* given) {
@@ -346,9 +332,11 @@ std::string commented_toml(const std::string& effective, const Config* given) {
         text = concat_message("# ", field.name, " = ",
                               is_computed(field) ? "..." : field.default_value, "\n");
       if (text.empty()) continue;
-      out.append("\n").append(as_comment(
+      const std::string about =
           concat_message(field.meaning, field.condition.empty() ? "" : "; with ", field.condition,
-                         " (", accepted_values(field), "; default ", field.default_value, ")")));
+                         " (", accepted_values(field), "; default ", field.default_value, ")");
+      out += "\n";
+      for (const std::string& line : wrapped(about, 98)) out += "# " + line + "\n";
       out += text;
     }
     for (const auto& [key, value] : values)

@@ -39,14 +39,12 @@ void DistillOptions::describe(OptionVisitor& v, bool recompute) {
   });
 }
 
-void Seed::describe(OptionVisitor& v) {
+void TrainSection::describe(OptionVisitor& v) {
+  auto seed = static_cast<int64_t>(trainer.step.seed);
   v.integer("seed", seed, {0},
             "seed of the weights, the order of the examples, dropout and random features; that of "
             "generated data is data.seed");
-}
-
-void TrainSection::describe(OptionVisitor& v) {
-  Seed::describe(v);
+  trainer.step.seed = static_cast<uint64_t>(seed);
   loading.describe(v);
   trainer.describe(v, loading.batch_size);
   init.describe(v);
@@ -61,7 +59,6 @@ void TrainSection::describe(OptionVisitor& v) {
       "memory_limit", memory_limit, {0},
       "GiB of memory that the run may take: one whose estimate exceeds it is refused before it "
       "begins; 0: what the machine has");
-  trainer.step.seed = static_cast<uint64_t>(seed);
 }
 
 void OptimizerSection::describe(OptionVisitor& v) {

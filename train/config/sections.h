@@ -34,15 +34,8 @@ struct DistillOptions {
   void describe(OptionVisitor& v, bool recompute);
 };
 
-/// train.seed alone.
-struct Seed {
-  int64_t seed = 0;
-
-  void describe(OptionVisitor& v);
-};
-
 /// The section [train].
-struct TrainSection : Seed {
+struct TrainSection {
   data::LoaderConfig loading{};
   TrainerOptions trainer{};
   InitOptions init{};

@@ -225,11 +225,6 @@ MemoryRequest steps_alone(const attention::TransformerConfig& model, int64_t bat
   return out;
 }
 
-/// Bytes of q, k, v and the result: part of model_work(), but counted here for attention alone.
-Work attention_traffic(int64_t batch, int64_t N, int64_t width, double tensors) {
-  return {0, 0, sizeof(float) * tensors * static_cast<double>(batch * N * width)};
-}
-
 // Values of width d and h (of the feed-forward part) read or written per token and layer, where
 // everything that can share a pass over memory does:
 //
@@ -438,8 +433,10 @@ BenchResult bench_attention(const Config& config, int64_t batch, const BenchOpti
   });
   result.parameters = variant->parameter_count();
   add_attention(result.work, *variant, N, static_cast<double>(batch));
-  result.work.forward = attention_traffic(batch, N, H * D, 4);
-  result.work.backward = attention_traffic(batch, N, H * D, 8);
+  // Bytes of q, k, v and the result: part of model_work(), but counted here for attention alone.
+  const Work tensor{0, 0, sizeof(float) * static_cast<double>(batch * N * H * D)};
+  result.work.forward = 4 * tensor;
+  result.work.backward = 8 * tensor;
   return result;
 }
 

@@ -45,50 +45,35 @@ std::vector<attention::Token> random_tokens(const attention::TransformerConfig& 
   return out;
 }
 
-/// Memory of some size, and how fast this machine passes over it at best: other work on the machine
-/// does not belong to a limit.
-class Memory {
- public:
-  explicit Memory(int64_t bytes)
-      : numbers_(Tensor::full({std::clamp<int64_t>(bytes, 4096, most_memory) / 4}, 1)) {}
-
-  /// Bytes read in a second; or read and written, of which each counts once.
-  double read_rate() { return rate(false); }
-  double update_rate() { return rate(true); }
-
- private:
-  double rate(bool writes) {
-    constexpr double turn = rate_seconds / 10;
-    double best = 0;
-    const double begin = clock_seconds();
-    for (int64_t i = 0; i < 3 || clock_seconds() - begin < rate_seconds; ++i) {
-      int64_t passes = 0;
-      const double start = clock_seconds();
-      for (; passes == 0 || clock_seconds() - start < turn; ++passes) pass(writes);
-      const double bytes = static_cast<double>(passes * numbers_.numel()) * sizeof(float);
-      best = std::max(best, bytes / (clock_seconds() - start));
-    }
-    return best;
-  }
-
-  void pass(bool writes) {
-    constexpr int64_t lanes = 64, block = int64_t{1} << 15;  // numbers
-    parallel_for(numbers_.numel(), block, [&](int64_t begin, int64_t end) {
-      simd([&, x = numbers_.data<float>()] {
-        float sums[lanes] = {};
-        for (int64_t i = begin; i + lanes <= end; i += lanes)
-          if (writes)
-            for (int64_t l = 0; l < lanes; ++l) x[i + l] *= 0.999F;
-          else
-            for (int64_t l = 0; l < lanes; ++l) sums[l] += x[i + l];
-        if (!writes) sink_ = *std::max_element(sums, sums + lanes);
-      });
+/// How fast this machine passes over some numbers at best, because other work on the machine does not
+/// belong to a limit: bytes read in a second; or, with `writes`, read and written, of which each counts once.
+double memory_rate(Tensor& numbers, bool writes) {
+  constexpr double turn = rate_seconds / 10;
+  constexpr int64_t lanes = 64, block = int64_t{1} << 15;  // numbers
+  std::atomic<float> sink = 0;                             // so that sums are computed
+  const auto pass = [&](int64_t begin, int64_t end) {
+    simd([&, x = numbers.data<float>()] {
+      float sums[lanes] = {};
+      for (int64_t i = begin; i + lanes <= end; i += lanes)
+        if (writes)
+          for (int64_t l = 0; l < lanes; ++l) x[i + l] *= 0.999F;
+        else
+          for (int64_t l = 0; l < lanes; ++l) sums[l] += x[i + l];
+      if (!writes) sink = *std::max_element(sums, sums + lanes);
     });
+  };
+  double best = 0;
+  const double begin = clock_seconds();
+  for (int64_t i = 0; i < 3 || clock_seconds() - begin < rate_seconds; ++i) {
+    int64_t passes = 0;
+    const double start = clock_seconds();
+    for (; passes == 0 || clock_seconds() - start < turn; ++passes)
+      parallel_for(numbers.numel(), block, pass);
+    const double bytes = static_cast<double>(passes * numbers.numel()) * sizeof(float);
+    best = std::max(best, bytes / (clock_seconds() - start));
   }
-
-  Tensor numbers_;
-  std::atomic<float> sink_ = 0;  // so that sums are computed
-};
+  return best;
+}
 
 /// The best of three measurements of a rate.
 double best_of(double (&rate)(double at_least)) {
@@ -168,10 +153,11 @@ std::vector<DecodeCost> bench_decode(const Config& config, const DecodeOptions& 
     cost.seconds_low = quantile(seconds, 0.25);
     cost.seconds_high = quantile(seconds, 0.75);
 
-    Memory same_size(traffic.read + traffic.updated);
+    const int64_t state = std::clamp<int64_t>(traffic.read + traffic.updated, 4096, most_memory);
+    Tensor same_size = Tensor::full({state / 4}, 1);
     const auto work = work_of_token(*variant, context);
-    const double bytes = static_cast<double>(traffic.read) / same_size.read_rate() +
-                         static_cast<double>(traffic.updated) / same_size.update_rate();
+    const double bytes = static_cast<double>(traffic.read) / memory_rate(same_size, false) +
+                         static_cast<double>(traffic.updated) / memory_rate(same_size, true);
     const double operations =
         static_cast<double>(batch) * (work.flops / products + work.exponentials / exps);
     cost.memory_bound = bytes > operations;

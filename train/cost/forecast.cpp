@@ -78,9 +78,8 @@ class DryRanks : public Communicator {
     return {};
   }
   Tensor all_gather(const Tensor& x) override {
-    Shape shape{size()};
-    for (const int64_t n : x.shape()) shape.push_back(n);
-    return counted(Collective::all_gather, Tensor::empty(shape, x.dtype()));
+    return counted(Collective::all_gather,
+                   Tensor::empty(x.shape().with_axis(0, size()), x.dtype()));
   }
   Tensor sum_scatter(const Tensor& x) override {
     counted(Collective::sum_scatter, x);
@@ -186,32 +185,30 @@ ComputeRates measure_compute(const Config& config, int64_t sequences, const Benc
 ComputeRates compute_of_bench(std::string_view json, const std::string& attention,
                               const std::string& source) {
   const Json all = try_parse_json(json);
-  check<DataError>(all.is_object() && all.contains("kind") && all["kind"] == "bench step" &&
-                       all.contains("cells") && all["cells"].is_array(),
+  check<DataError>(all.is_object() && all.value("kind", Json()) == "bench step" &&
+                       all.value("cells", Json()).is_array(),
                    source, ": expected the output of longhand bench step --json");
   const auto value = [&](const Json& cell, const char* key) {
-    const std::optional<double> found =
-        cell.contains(key) ? number_in(cell[key]) : std::optional<double>();
+    const std::optional<double> found = number_in(cell.value(key, Json()));
     check<DataError>(found && *found > 0 && std::isfinite(*found), source, ": expected a number ",
                      key, " above 0");
     return *found;
   };
   const Json* longest = nullptr;
-  std::string names;
+  std::vector<std::string> names;
   for (const Json& cell : all["cells"]) {
     check<DataError>(
         cell.is_object() && cell.contains("attention") && cell["attention"].is_string(), source,
         ": expected cells with the name of their attention");
     const auto name = cell["attention"].get<std::string>();
     if (name != attention) {
-      if ((", " + names + ",").find(", " + name + ",") == std::string::npos)
-        names += (names.empty() ? "" : ", ") + name;
+      if (std::ranges::count(names, name) == 0) names.push_back(name);
       continue;
     }
     if (!longest || value(cell, "length") > value(*longest, "length")) longest = &cell;
   }
   check<DataError>(longest, source, ": has no cell of ", attention, ", but of ",
-                   names.empty() ? "none at all" : names);
+                   names.empty() ? "none at all" : comma_list(names));
   const double ratio = 1 / value(*longest, "share_of_limit");
   return {{1e9 * value(*longest, "machine_gflops"), value(*longest, "machine_exps_per_second"),
            value(*longest, "machine_bytes_per_second")},
@@ -275,7 +272,7 @@ std::vector<Split> possible_splits(const ForecastRequest& r, int64_t ranks) {
   std::vector<Split> out;
   const int64_t most = std::min(ranks, r.memory.train.loading.batch_size);
   // The class token belongs to no part, and a teacher reads whole sequences.
-  const bool can_cut = (c.per_token || c.pooling != "cls") && r.memory.train.distill.from.empty();
+  const bool can_cut = !c.has_class_token() && r.memory.train.distill.from.empty();
   for (int64_t data = 1; data <= most; data *= 2) {
     const int64_t of_sequence = ranks / data;
     const bool divides = ranks % data == 0 && of_sequence <= c.max_length;

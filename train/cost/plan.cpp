@@ -34,7 +34,6 @@ struct Group {
   double one = 0;  // seconds of one rank
   std::vector<Forecast> forecasts{};
   std::optional<Choice> choice{};  // nothing: no split can train
-  std::string why{}, options{};    // of the choice; the options to set
 
   const Forecast& chosen() const { return forecasts[choice->index]; }
 };
@@ -57,17 +56,7 @@ Group plan_group(ForecastRequest request, bool here, int64_t ranks, const Memory
   out.one = forecast_of({1, 1}).seconds();
   for (const Split& split : possible_splits(request, ranks))
     out.forecasts.push_back(forecast_of(split));
-  if (out.forecasts.empty()) {
-    const int64_t sequences = request.memory.train.loading.batch_size;
-    out.why = fmt::format(
-        "cannot train: the number of ranks that divide {} {} must be a power of two, and that of "
-        "ranks that divide a sequence a divisor of the rest",
-        sequences, sequences == 1 ? "sequence" : "sequences");
-    return out;
-  }
-  out.choice = choose(out.forecasts, request.limit);
-  out.why = out.choice->why;
-  out.options = options_of(request, out.chosen().split);
+  if (!out.forecasts.empty()) out.choice = choose(out.forecasts, request.limit);
   return out;
 }
 
@@ -82,23 +71,23 @@ Table choice_table(const std::vector<Group>& groups, const ForecastRequest& requ
                           "divide the sequences of a batch x ranks that divide the tokens of "
                           "each. Sent and memory are those of one rank.",
                           request.compute.source, request.network.source())};
+  const int64_t sequences = request.memory.train.loading.batch_size;
+  const std::string no_split = fmt::format(
+      "cannot train: the number of ranks that divide {} {} must be a power of two, and that of "
+      "ranks that divide a sequence a divisor of the rest",
+      sequences, sequences == 1 ? "sequence" : "sequences");
   for (const Group& g : groups) {
-    const auto of_chosen = [&](const auto& value) {
-      return g.choice ? Cell(value(g.chosen())) : Cell();
-    };
-    add_row(
-        table,
-        {{"length", g.length},
-         {"ranks", g.ranks},
-         {"split", g.choice ? to_text(g.chosen().split) : "-"},
-         {"step_s", of_chosen([](const Forecast& f) { return f.seconds(); }), "step (s)", 3},
-         {"speed_up", of_chosen([&](const Forecast& f) { return g.one / f.seconds(); }), "speed-up",
-          2},
-         {"memory_mib", of_chosen([](const Forecast& f) { return f.memory / mib; }), "memory (MiB)",
-          3},
-         {"sent_mib", of_chosen([](const Forecast& f) { return f.sent / mib; }), "sent (MiB)", 3},
-         {"options", g.options},
-         {"why", g.why}});
+    const Forecast f = g.choice ? g.chosen() : Forecast();
+    const auto of_chosen = [&](double value) { return g.choice ? Cell(value) : Cell(); };
+    add_row(table, {{"length", g.length},
+                    {"ranks", g.ranks},
+                    {"split", g.choice ? to_text(f.split) : "-"},
+                    {"step_s", of_chosen(f.seconds()), "step (s)", 3},
+                    {"speed_up", of_chosen(g.one / f.seconds()), "speed-up", 2},
+                    {"memory_mib", of_chosen(f.memory / mib), "memory (MiB)", 3},
+                    {"sent_mib", of_chosen(f.sent / mib), "sent (MiB)", 3},
+                    {"options", g.choice ? options_of(request, f.split) : ""},
+                    {"why", g.choice ? g.choice->why : no_split}});
   }
   return table;
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/measure/clock.h"
 #include "longhand/core/statistics.h"
+#include "longhand/train/cost/efficiency.h"
 
 namespace longhand::train {
 namespace {
@@ -32,19 +32,18 @@ double rounds(int64_t ranks) {
 /// An operation on tensors of a size, ready to be repeated.
 std::function<void()> operation_on(Communicator& ranks, Collective operation, int64_t bytes) {
   const int64_t P = ranks.size(), n = bytes / 4;
-  const auto values = [&](const Shape& shape) { return Tensor::full(shape, 1); };
   switch (operation) {
     case Collective::sum:
       // Of zeros, which stay zeros.
       return [&ranks, x = Tensor::full({n}, 0)]() mutable { ranks.sum(x); };
     case Collective::all_gather:
-      return [&ranks, x = values({n / P})] { ranks.all_gather(x); };
+      return [&ranks, x = Tensor::full({n / P}, 1)] { ranks.all_gather(x); };
     case Collective::sum_scatter:
-      return [&ranks, x = values({P, n / P})] { ranks.sum_scatter(x); };
+      return [&ranks, x = Tensor::full({P, n / P}, 1)] { ranks.sum_scatter(x); };
     case Collective::all_to_all:
-      return [&ranks, x = values({P, n / P})] { ranks.all_to_all(x); };
+      return [&ranks, x = Tensor::full({P, n / P}, 1)] { ranks.all_to_all(x); };
     case Collective::shift:
-      return [&ranks, x = values({n})] { ranks.shift(x, 1); };
+      return [&ranks, x = Tensor::full({n}, 1)] { ranks.shift(x, 1); };
     case Collective::broadcast:
       return [&ranks, text = std::string(static_cast<size_t>(bytes), 'x')]() mutable {
         ranks.broadcast(text);
@@ -127,14 +126,13 @@ std::vector<CollectiveTime> measure_collectives(Communicator& ranks,
   check<ConfigError>(options.max_bytes >= least, "bench: max_bytes = ", options.max_bytes,
                      ", expected at least ", least, ", one element for each of ", ranks.size(),
                      " ranks");
-  std::vector<int64_t> sizes;
-  for (int64_t bytes = least; bytes <= options.max_bytes; bytes *= 4) sizes.push_back(bytes);
   std::vector<std::pair<Collective, int64_t>> planned;
   for (const Collective operation : all_collectives)
-    for (const int64_t bytes : sizes) {
-      if (operation == Collective::barrier && bytes > least) break;
-      planned.emplace_back(operation, operation == Collective::barrier ? 0 : bytes);
-    }
+    if (operation == Collective::barrier)
+      planned.emplace_back(operation, 0);
+    else
+      for (int64_t bytes = least; bytes <= options.max_bytes; bytes *= 4)
+        planned.emplace_back(operation, bytes);
   std::vector<CollectiveTime> out;
   for (const auto& [operation, bytes] : planned) {
     if (options.on_progress) options.on_progress(std::ssize(out), std::ssize(planned), operation);
@@ -145,17 +143,13 @@ std::vector<CollectiveTime> measure_collectives(Communicator& ranks,
 
 std::vector<CollectiveRate> fit_rates(const std::vector<CollectiveTime>& times) {
   std::vector<CollectiveRate> out;
-  for (const CollectiveTime& first : times) {
-    const auto same = [&](const auto& each) { return each.operation == first.operation; };
-    if (std::ranges::any_of(out, same)) continue;
-    std::vector<CollectiveTime> own;
-    std::ranges::copy_if(times, std::back_inserter(own), same);
-    const double latency = std::ranges::min_element(own, {}, &CollectiveTime::bytes)->seconds;
+  for (const auto& own : in_groups(times, [](const auto& each) { return each.operation; })) {
+    const double latency = std::ranges::min(own, {}, &CollectiveTime::bytes)->seconds;
     // Minimises the sum of ((t - latency - x b) / t)² over x = 1 / bandwidth.
     double with_rest = 0, squares = 0, fastest = 0;
-    for (const CollectiveTime& t : own) {
-      const double b = serial_bytes(t) / t.seconds;
-      with_rest += b * (1 - latency / t.seconds);
+    for (const CollectiveTime* const t : own) {
+      const double b = serial_bytes(*t) / t->seconds;
+      with_rest += b * (1 - latency / t->seconds);
       squares += b * b;
       fastest = std::max(fastest, b);
     }
@@ -163,9 +157,9 @@ std::vector<CollectiveRate> fit_rates(const std::vector<CollectiveTime>& times) 
     // Times that do not grow with the size still bound the bandwidth from below.
     if (inverse <= 0 && squares > 0) inverse = 1 / fastest;
     double error = 0;
-    for (const CollectiveTime& t : own)
-      error += std::abs((latency + inverse * serial_bytes(t)) / t.seconds - 1);
-    out.push_back({first.operation, first.ranks, latency, 1 / inverse,
+    for (const CollectiveTime* const t : own)
+      error += std::abs((latency + inverse * serial_bytes(*t)) / t->seconds - 1);
+    out.push_back({own[0]->operation, own[0]->ranks, latency, 1 / inverse,
                    error / static_cast<double>(own.size())});
   }
   return out;

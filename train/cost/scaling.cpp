@@ -120,21 +120,20 @@ class Runner {
 std::unique_ptr<Runner> make_runner(Config config, Communicator& ranks) {
   const TrainSection one = read_section<TrainSection>(config.train(), {}, nullptr);
   const int64_t P = ranks.size();
-  const auto set = [&](const char* key, OptionValue value) {
-    config.assign("train", key, std::move(value), "bench ranks");
-  };
-  set("batch_size", P * one.loading.batch_size);
-  set("shards", P * one.trainer.step.shards);
-  set("steps", int64_t{1} << 40);
-  set("eval_every", int64_t{0});
-  set("log_every", int64_t{1} << 40);
-  set("checkpoint_every", int64_t{0});
+  constexpr int64_t never = int64_t{1} << 40;
+  for (const auto& [key, value] : {std::pair("batch_size", P * one.loading.batch_size),
+                                   {"shards", P * one.trainer.step.shards},
+                                   {"steps", never},
+                                   {"log_every", never},
+                                   {"eval_every", int64_t{0}},
+                                   {"checkpoint_every", int64_t{0}}})
+    config.assign("train", key, value, "bench ranks");
   return std::make_unique<Runner>(std::move(config), ranks);
 }
 
 double largest(Communicator& world, double value) {
-  const Tensor all = world.all_gather(Tensor::full({1}, value, DType::f64));
-  return *std::max_element(all.data<double>(), all.data<double>() + world.size());
+  return std::ranges::max(
+      world.all_gather(Tensor::full({1}, value, DType::f64)).to_vector<double>());
 }
 
 }  // namespace

@@ -55,13 +55,8 @@ struct Member {
 
 std::vector<Member> members_of(const SavedModel& run, const data::Task& task,
                                const EnsembleOptions& options) {
-  const attention::TransformerConfig config = [&] {
-    try {
-      return read_plan(run.config, task.info).model;
-    } catch (const ConfigError& error) {
-      throw ConfigError(run.file + ": " + error.what());
-    }
-  }();
+  const attention::TransformerConfig config =
+      with_file_name<ConfigError>(run.file, [&] { return read_plan(run.config, task.info).model; });
   std::vector<std::optional<int64_t>> seeds(options.seeds.begin(), options.seeds.end());
   if (seeds.empty()) seeds.emplace_back();
   std::vector<Member> out;
@@ -95,24 +90,29 @@ void check_outputs(const SavedModel& first, const Member& a, const SavedModel& r
                      ": members of an ensemble need the same classes");
 }
 
+/// The scores of the ensemble, compared with the mean of those of its members.
+ScoreDifference gain_of(const SegmentScores& scores) {
+  std::vector<ExampleScores> members;
+  for (const Scores& member : scores.members) members.push_back(member.examples);
+  return difference(scores.ensemble->examples, mean(members));
+}
+
 /// Rows of the members, of their mean, of the ensemble and of its gain.
 void add_rows(const std::vector<Member>& members, const SegmentScores& scores,
-              const std::vector<Cell>& first, Table& table) {
+              const RowField& first, Table& table) {
   const auto add = [&](const std::string& label, const std::string& attention, Cell draw,
                        const Estimate& loss, const Estimate& accuracy, const char* interval) {
-    add_row(table, first,
-            {{"model", label},
-             {"attention", attention},
-             {"draw", std::move(draw)},
-             {"loss", loss, "loss"},
-             {"accuracy", accuracy, "accuracy"},
-             {"interval", interval}});
+    add_row(table, {first,
+                    {"model", label},
+                    {"attention", attention},
+                    {"draw", std::move(draw)},
+                    {"loss", loss, "loss"},
+                    {"accuracy", accuracy, "accuracy"},
+                    {"interval", interval}});
   };
-  std::vector<ExampleScores> examples;
   std::vector<double> losses, accuracies;
   for (size_t k = 0; k < members.size(); ++k) {
     const Scores& own = scores.members[k];
-    examples.push_back(own.examples);
     losses.push_back(own.metrics.loss());
     accuracies.push_back(own.metrics.accuracy());
     add(members[k].label, members[k].attention, members[k].seed ? Cell{*members[k].seed} : Cell{},
@@ -122,19 +122,17 @@ void add_rows(const std::vector<Member>& members, const SegmentScores& scores,
   const ExampleScores& ensemble = scores.ensemble->examples;
   add("mean of members", "", {}, estimate(losses), accuracy_of_seeds(accuracies), "over members");
   add("ensemble", "", {}, loss_of(ensemble), accuracy_of(ensemble), "over examples");
-  const ScoreDifference gain = difference(ensemble, mean(examples));
+  const ScoreDifference gain = gain_of(scores);
   add("ensemble - mean of members", "", {}, gain.loss, gain.accuracy, "over examples");
   const size_t best = static_cast<size_t>(std::ranges::min_element(losses) - losses.begin());
-  const ScoreDifference over_best = difference(ensemble, examples[best]);
+  const ScoreDifference over_best = difference(ensemble, scores.members[best].examples);
   add("ensemble - " + members[best].label, "", {}, over_best.loss, over_best.accuracy,
       "over examples");
 }
 
 std::string summary_of(const SegmentScores& all) {
   if (!all.ensemble) return "";
-  std::vector<ExampleScores> examples;
-  for (const Scores& member : all.members) examples.push_back(member.examples);
-  const ScoreDifference gain = difference(all.ensemble->examples, mean(examples));
+  const ScoreDifference gain = gain_of(all);
   return fmt::format(
       "The ensemble of {} has accuracy {:.4g} and loss {:.4g}: {:+.2g} and {:+.2g} compared with "
       "the mean of its members.",
@@ -195,10 +193,9 @@ Results evaluate_ensemble(std::vector<SavedModel> runs, const EnsembleOptions& o
   add_rows(members, all, {}, table);
   results.tables.push_back(std::move(table));
   if (segments.size() > 1) {
-    Table parts{.name = "segments",
-                .title = "Segments of the mixture, one by one",
-                .columns = {{"segment", ""}}};
-    for (const SegmentScores& segment : segments) add_rows(members, segment, {segment.name}, parts);
+    Table parts{.name = "segments", .title = "Segments of the mixture, one by one"};
+    for (const SegmentScores& segment : segments)
+      add_rows(members, segment, {"segment", segment.name}, parts);
     results.tables.push_back(std::move(parts));
   }
   return results;

@@ -48,6 +48,14 @@ std::vector<int64_t> first_rows(const data::Dataset& dataset, const EvaluationOp
   return rows;
 }
 
+/// The row of the next prediction for an example.
+int64_t next_row(int64_t example, std::vector<int64_t>& next, Predictions& out) {
+  const int64_t row = next[static_cast<size_t>(example)]++;
+  check<Error>(row < out.size(), "predict: the data have changed since targets were counted");
+  out.example[static_cast<size_t>(row)] = example;
+  return row;
+}
+
 /// put() of numbers and labels: a row for each example.
 void put_values(const Prediction& prediction, const data::Batch& batch,
                 std::span<const int64_t> examples, std::vector<int64_t>& next, Predictions& out) {
@@ -60,10 +68,7 @@ void put_values(const Prediction& prediction, const data::Batch& batch,
     out.targets = Tensor::empty(out.values.shape(), batch.targets.dtype());
   }
   for (int64_t i = 0; i < std::ssize(examples); ++i) {
-    const int64_t example = examples[static_cast<size_t>(i)];
-    const int64_t row = next[static_cast<size_t>(example)]++;
-    check<Error>(row < out.size(), "predict: the data have changed since targets were counted");
-    out.example[static_cast<size_t>(row)] = example;
+    const int64_t row = next_row(examples[static_cast<size_t>(i)], next, out);
     copy_into(out.values.slice(0, row, row + 1), values.slice(0, i, i + 1));
     copy_into(out.targets.slice(0, row, row + 1), batch.targets.slice(0, i, i + 1));
   }
@@ -94,13 +99,10 @@ void put(const Prediction& prediction, const data::Batch& batch, std::span<const
   const auto width = static_cast<int32_t>(batch.targets.numel() / std::ssize(examples));
   for (size_t i = 0; i < targets.size(); ++i) {
     const int32_t place = places.data<int32_t>()[i];
-    const int64_t example = examples[static_cast<size_t>(place / width)];
-    const int64_t row = next[static_cast<size_t>(example)]++;
-    check<Error>(row < out.size(), "predict: the data have changed since targets were counted");
+    const int64_t row = next_row(examples[static_cast<size_t>(place / width)], next, out);
     const auto to = static_cast<size_t>(row);
     const int64_t begin = given.data<int32_t>()[i] * C;
     const float* const from = scores.data<float>() + begin;
-    out.example[to] = example;
     if (per_token) out.position[to] = place % width;
     out.target[to] = targets[i];
     out.predicted[to] = static_cast<int32_t>(std::max_element(from, from + C) - from);
@@ -126,15 +128,13 @@ void put_list(std::string& out, int64_t begin, int64_t end, F&& f) {
   out += ']';
 }
 
-enum class Format { json_lines, hdf5, tensors };
-
-Format format_of(const std::string& out) {
-  const std::filesystem::path path(out);
-  if (out.empty() || path.extension() == ".jsonl") return Format::json_lines;
-  if (path.extension() == ".h5") return Format::hdf5;
-  check<ConfigError>(is_tensor_file(path), "-o ", out,
+/// Whether the format of a file is JSON Lines. Throws ConfigError for a name of no format.
+bool is_json_lines(const std::string& out) {
+  const std::filesystem::path extension = std::filesystem::path(out).extension();
+  if (out.empty() || extension == ".jsonl") return true;
+  check<ConfigError>(extension == ".h5" || is_tensor_file(out), "-o ", out,
                      ": expected a name that ends in .jsonl, .h5, .npz or .safetensors");
-  return Format::tensors;
+  return false;
 }
 
 }  // namespace
@@ -175,11 +175,14 @@ std::string to_json_lines(const Predictions& p, const data::Dataset* dataset) {
   std::string out;
   const int64_t C = p.values ? p.values.size(1) : 0;
   const float* const values = p.values ? p.values.data<float>() : nullptr;
-  const auto put_row = [&](int64_t row) {
-    put_list(out, row * C, (row + 1) * C, [&](int64_t i) { put_number(out, values[i]); });
+  const auto put_key = [&](const char* key) {
+    fmt::format_to(std::back_inserter(out), ", \"{}\": ", key);
+  };
+  const auto put_row = [&](const float* rows, int64_t row) {
+    put_list(out, row * C, (row + 1) * C, [&](int64_t i) { put_number(out, rows[i]); });
   };
   const auto put_integers = [&](const char* key, int64_t begin, int64_t end, const auto& list) {
-    fmt::format_to(std::back_inserter(out), ", \"{}\": ", key);
+    put_key(key);
     put_list(out, begin, end, [&](int64_t i) {
       fmt::format_to(std::back_inserter(out), "{}", list[static_cast<size_t>(i)]);
     });
@@ -200,25 +203,24 @@ std::string to_json_lines(const Predictions& p, const data::Dataset* dataset) {
       const Tensor targets = p.targets.to(DType::f32),
                    predicted = labels ? p.predicted_labels().to(DType::f32) : p.values;
       for (const auto& [key, tensor] : {std::pair("target", targets), {"prediction", predicted}}) {
-        fmt::format_to(std::back_inserter(out), ", \"{}\": ", key);
-        put_list(out, begin * C, end * C,
-                 [&](int64_t i) { put_number(out, tensor.data<float>()[i]); });
+        put_key(key);
+        put_row(tensor.data<float>(), begin);
       }
       if (labels) {
-        fmt::format_to(std::back_inserter(out), ", \"{}\": ", kind);
-        put_row(begin);
+        put_key(kind);
+        put_row(values, begin);
       }
     } else if (p.position.empty()) {
-      fmt::format_to(std::back_inserter(out),
-                     ", \"target\": {}, \"prediction\": {}, \"{}\": ", p.target[at],
-                     p.predicted[at], kind);
-      put_row(begin);
+      fmt::format_to(std::back_inserter(out), ", \"target\": {}, \"prediction\": {}", p.target[at],
+                     p.predicted[at]);
+      put_key(kind);
+      put_row(values, begin);
     } else {
       put_integers("positions", begin, end, p.position);
       put_integers("targets", begin, end, p.target);
       put_integers("predictions", begin, end, p.predicted);
-      fmt::format_to(std::back_inserter(out), ", \"{}\": ", kind);
-      put_list(out, begin, end, put_row);
+      put_key(kind);
+      put_list(out, begin, end, [&](int64_t row) { put_row(values, row); });
     }
     out += "}\n";
   }
@@ -230,27 +232,24 @@ TensorFile to_tensors(const Predictions& p) {
   const Shape rows = {p.size()};
   out.tensors["example"] = Tensor::from(p.example, rows);
   if (!p.position.empty()) out.tensors["position"] = Tensor::from(p.position, rows);
+  const bool numbers = p.targets && p.targets.dtype() == DType::f32;
   if (p.targets) {
     out.tensors["target"] = p.targets;
-    if (p.targets.dtype() == DType::f32) {
-      out.tensors["prediction"] = p.values;
-      return out;
-    }
-    out.tensors["prediction"] = p.predicted_labels();
+    out.tensors["prediction"] = numbers ? p.values : p.predicted_labels();
   } else {
     out.tensors["target"] = Tensor::from(p.target, rows);
     out.tensors["prediction"] = Tensor::from(p.predicted, rows);
   }
-  if (p.values) out.tensors[p.logits ? "logits" : "probabilities"] = p.values;
+  if (p.values && !numbers) out.tensors[p.logits ? "logits" : "probabilities"] = p.values;
   return out;
 }
 
-void check_predictions_path(const std::string& out) { format_of(out); }
+void check_predictions_path(const std::string& out) { is_json_lines(out); }
 
 void check_predictions_memory(const std::string& out, int64_t targets, int64_t classes,
                               double available) {
   // The values, and the file, which is made in memory: numbers as text, or values twice.
-  const double each = format_of(out) == Format::json_lines ? 4 + 16 : 4 + 8;
+  const double each = is_json_lines(out) ? 4 + 16 : 4 + 8;
   const double bytes = each * static_cast<double>(targets) * static_cast<double>(classes);
   check<ConfigError>(bytes <= available, "predictions of ", with_commas(targets),
                      " targets or more with ", with_commas(classes), " classes need ",
@@ -261,21 +260,14 @@ void check_predictions_memory(const std::string& out, int64_t targets, int64_t c
 void write_predictions(const std::string& out, const Predictions& predictions,
                        const std::map<std::string, std::string>& metadata,
                        const data::Dataset* dataset) {
-  switch (format_of(out)) {
-    case Format::json_lines:
-      return data::write_file_durably(out, to_json_lines(predictions, dataset));
-    case Format::tensors: {
-      TensorFile file = to_tensors(predictions);
-      file.metadata = metadata;
-      return write_tensor_file(out, file);
-    }
-    case Format::hdf5: {
-      data::Hdf5Writer file;
-      for (const auto& [key, value] : metadata) file.attribute("/", key, value);
-      for (const auto& [name, tensor] : to_tensors(predictions).tensors) file.put(name, tensor);
-      return data::write_file_durably(out, file.image());
-    }
-  }
+  if (is_json_lines(out)) return data::write_file_durably(out, to_json_lines(predictions, dataset));
+  TensorFile file = to_tensors(predictions);
+  file.metadata = metadata;
+  if (is_tensor_file(out)) return write_tensor_file(out, file);
+  data::Hdf5Writer hdf5;
+  for (const auto& [key, value] : file.metadata) hdf5.attribute("/", key, value);
+  for (const auto& [name, tensor] : file.tensors) hdf5.put(name, tensor);
+  data::write_file_durably(out, hdf5.image());
 }
 
 void read_data_from(const std::string& file, Config& config) {

@@ -21,10 +21,8 @@ namespace longhand::train {
 namespace {
 
 const void* address(const Tensor& t) {
-  const void* out = nullptr;
-  if (t.defined() && is_float(t.dtype()))
-    dispatch_float(t.dtype(), [&]<class T>() { out = t.data<T>(); });
-  return out;
+  if (!t.defined() || !is_float(t.dtype())) return nullptr;
+  return dispatch_float(t.dtype(), [&]<class T>() -> const void* { return t.data<T>(); });
 }
 
 /// Ends the step at the first bad operation.
@@ -163,7 +161,7 @@ ReplayedStep replay(const SavedModel& snapshot) {
   snapshot.check_data(e.task, e.config);
   data::Loader loader = e.loader();
   Trainer trainer(e.model, logits_of(e.model), *e.optimizer, e.schedule, loader, e.task, e.options,
-                  {}, {}, {}, distilled_loss(e, load_teacher(e.distill)));
+                  {}, {}, {}, distilled_loss(e, load_teacher(e.plan.train.distill)));
   trainer.resume(snapshot.checkpoint);
 
   const TrainingState& state = snapshot.checkpoint.training;

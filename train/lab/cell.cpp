@@ -14,7 +14,7 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
-#include "longhand/train/config/experiment.h"
+#include "longhand/train/config/sections.h"
 #include "longhand/train/results/codec.h"
 #include "longhand/train/run/lock.h"
 
@@ -134,17 +134,12 @@ CellState read_files(const fs::path& directory) {
     // A power cut may have damaged the metrics of a run that has not ended, which resuming it repairs.
     if (state.is_trained()) throw;
   }
-  if (state.is_trained())
+  if (state.is_trained()) {
     if (const auto best = state.evaluations.find(state.summary->best_step);
         best != state.evaluations.end())
       state.validation = best->second;
-  const CellStatus noted = state.status;
-  check<DataError>(
-      state.is_trained() || (noted != CellStatus::trained && noted != CellStatus::finished),
-      "metrics.jsonl or summary.json of a cell that has ended is missing, or not of its end");
-  check<DataError>(!state.is_trained() || !state.summary->best || state.validation,
-                   "metrics.jsonl lacks the best evaluation, which summary.json names");
-  if (state.is_trained()) {
+    check<DataError>(!state.summary->best || state.validation,
+                     "metrics.jsonl lacks the best evaluation, which summary.json names");
     check<DataError>(!config.empty(), "config.toml is missing");
     Config::parse(config, "config.toml");
     // A run that has ended says so itself, also if the sweep ended before it could.
@@ -152,8 +147,11 @@ CellState read_files(const fs::path& directory) {
       state.status = CellStatus::finished;
     else if (!state.has_failed())
       state.status = CellStatus::trained;
-  } else if (state.summary && state.summary->status == "diverged") {
-    state.status = CellStatus::diverged;
+  } else {
+    check<DataError>(
+        state.status != CellStatus::trained && state.status != CellStatus::finished,
+        "metrics.jsonl or summary.json of a cell that has ended is missing, or not of its end");
+    if (state.summary && state.summary->status == "diverged") state.status = CellStatus::diverged;
   }
   const bool open = state.status == CellStatus::running || state.status == CellStatus::trained;
   if (open && Claim::is_taken(directory)) {
@@ -200,11 +198,7 @@ CellState read_cell(const fs::path& directory, const Manifest& manifest) {
     reason = manifest.damage_of(directory);
     // Another process may have run the cell since the manifest was read.
     if (!reason.empty()) reason = read_manifest(sweep).damage_of(directory);
-    if (reason.empty()) {
-      CellState state = read_files(directory);
-      state.is_recorded = manifest.cells.contains(directory.filename().string());
-      return state;
-    }
+    if (reason.empty()) return read_files(directory);
   } catch (const Error& error) {
     reason = error.what();
   } catch (const fs::filesystem_error& error) {

@@ -73,7 +73,6 @@ struct CellState {
   std::optional<Score> validation{};       // of the best checkpoint
   std::map<int64_t, Score> evaluations{};  // on the validation split, by step
   std::optional<Score> test{};
-  bool is_recorded = false;  // in the manifest
 
   /// Whether its run has come to its end, evaluated or not.
   bool is_trained() const {

@@ -15,6 +15,7 @@
 #include "longhand/train/evaluate/scores.h"
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/grid.h"
+#include "longhand/train/transfer/load_weights.h"
 
 namespace longhand::train {
 namespace {
@@ -83,9 +84,7 @@ class DropIn {
   Results results() {
     for (const Candidate& each : candidates_)
       all_ += examples_of(each) * std::max<int64_t>(1, std::ssize(each.seeds));
-    for (size_t d = 0; d < data_.size(); ++d)
-      for (Candidate& each : candidates_)
-        if (each.data == d) evaluate(each);
+    for (Candidate& each : candidates_) evaluate(each);
     Results out{.kind = "evaluate", .title = "Drop-in variants of " + run_.file};
     out.tables.push_back(variants_table());
     out.summary = summary();
@@ -116,7 +115,6 @@ class DropIn {
   /// Adds all variants. Before the first one on each data set comes the model as trained, unless a
   /// variant is the same.
   void add_candidates(const Sweep& sweep) {
-    std::vector<Candidate> variants;
     for (const SweepCell& cell : grid_.cells) {  // one for each variant
       const SweepVariant& variant = grid_.variants[cell.variant];
       const Config trained = trained_for(sweep, variant);
@@ -126,36 +124,30 @@ class DropIn {
       });
       const auto found = std::ranges::find(data_, identity, &Data::identity);
       const auto data = static_cast<size_t>(found - data_.begin());
-      if (found == data_.end()) data_.push_back({identity, trained});
+      if (found == data_.end()) {
+        data_.push_back({identity, trained});
+        candidates_.push_back(
+            {.label = "as trained", .config = trained, .data = data, .as_trained = true});
+      }
       const Config own = Config::parse(cell.config, "variant " + variant.label);
       const bool same = model_of(own) == model_of(trained), as_trained = seeds_.empty() && same;
       data_[data].is_in_grid = data_[data].is_in_grid || as_trained;
-      variants.push_back({variant.label, &variant, own, data, as_trained, same});
+      candidates_.push_back({variant.label, &variant, own, data, as_trained, same});
     }
-    for (size_t d = 0; const Candidate& variant : variants) {
-      if (variant.data == d) {  // the first one
-        if (!data_[d].is_in_grid)
-          candidates_.push_back(
-              {.label = "as trained", .config = data_[d].config, .data = d, .as_trained = true});
-        ++d;
-      }
-      candidates_.push_back(variant);
-    }
+    std::erase_if(candidates_, [&](const Candidate& each) {
+      return !each.variant && data_[each.data].is_in_grid;
+    });
   }
 
-  struct Placed {
-    std::unique_ptr<attention::Transformer> model;
-    Fresh fresh;
-  };
-
   /// The model of a candidate with the weights of the run and, with a seed, new draws.
-  Placed place(const Candidate& candidate, std::optional<int64_t> seed) const {
+  std::unique_ptr<attention::Transformer> place(Candidate& candidate,
+                                                std::optional<int64_t> seed) const {
     const nn::Scope scope =
         seed ? scope_of_draw(*seed) : nn::root(DType::f32, read_seed(candidate.config));
-    Placed out{std::make_unique<attention::Transformer>(scope, candidate.model), {}};
+    auto out = std::make_unique<attention::Transformer>(scope, candidate.model);
     try {
-      out.fresh = load_weights(
-          *out.model, run_.checkpoint,
+      candidate.fresh = load_weights(
+          *out, run_.checkpoint,
           {.other_attention = candidate.variant != nullptr, .new_draws = seed.has_value()});
     } catch (const DataError& error) {
       throw ConfigError(concat_message(
@@ -178,11 +170,10 @@ class DropIn {
     }
     std::optional<int64_t> seed;
     if (!seeds_.empty() && candidate.variant) seed = seeds_.front();
-    const Placed placed = place(candidate, seed);
-    candidate.fresh = placed.fresh;
-    if (seed && !(placed.fresh.drawn.empty() && placed.fresh.initialised.empty()))
+    const auto model = place(candidate, seed);
+    if (seed && !(candidate.fresh.drawn.empty() && candidate.fresh.initialised.empty()))
       candidate.seeds = seeds_;
-    candidate.algorithm = placed.model->kernel(0).algorithm(task.info.max_length);
+    candidate.algorithm = model->kernel(0).algorithm(task.info.max_length);
   }
 
   int64_t examples_of(const Candidate& candidate) const {
@@ -200,8 +191,8 @@ class DropIn {
     if (seeds.empty()) seeds.emplace_back();
     std::vector<std::vector<SegmentScores>> by_seed;
     for (const std::optional<int64_t>& seed : seeds) {
-      const Placed placed = place(candidate, seed);
-      const LogitsFn logits = logits_of(*placed.model);
+      const auto model = place(candidate, seed);
+      const LogitsFn logits = logits_of(*model);
       by_seed.push_back(
           *evaluate_members({&logits, 1}, data_[candidate.data].task.split(options_.split),
                             {.batch_size = candidate.batch_size,

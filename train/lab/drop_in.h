@@ -8,7 +8,6 @@
 
 #include "longhand/train/lab/sweep.h"
 #include "longhand/train/results/table.h"
-#include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/saved_model.h"
 
 namespace longhand::train {

@@ -40,13 +40,6 @@ Axis axis_of(const std::string& assignment) {
 
 const std::string& key_of(const Axis& axis) { return axis.points.front().front().key; }
 
-/// The variants of attention.type, which is a name or a list with one for each layer.
-std::vector<std::string> variants_in(const OptionValue& type) {
-  if (const auto* const name = std::get_if<std::string>(&type)) return {*name};
-  if (const auto* const names = std::get_if<std::vector<std::string>>(&type)) return *names;
-  return {};
-}
-
 /// The values of attention.type in the grid.
 std::vector<OptionValue> types_of(const Sweep& sweep) {
   std::vector<OptionValue> types;
@@ -68,7 +61,8 @@ void limit_to_variants(const std::vector<OptionValue>& types, Axis& axis) {
   std::string all;
   for (const OptionValue& type : types) {
     bool declares = false;
-    for (const std::string& variant : variants_in(type))
+    // One variant, or one for each layer.
+    for (const std::string& variant : split_at(plain_text(type), '+'))
       for (const Field& field : attention::spec(variant).options) {
         declares = declares || field.name == option;
         known.push_back(field.name);

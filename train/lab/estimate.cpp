@@ -1,7 +1,5 @@
 #include "longhand/train/lab/estimate.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <chrono>
 #include <csignal>

@@ -9,7 +9,6 @@
 #include <set>
 #include <span>
 #include <string_view>
-#include <tuple>
 #include <utility>
 
 #include "longhand/core/error.h"
@@ -247,12 +246,12 @@ void find_baselines(const Sweep& sweep, std::vector<SweepVariant>& variants) {
       });
       if (matches) matching.push_back(i);
     }
-    check<ConfigError>(matching.size() <= 1, sweep.name, ": variant ", variant.label,
-                       " has several baselines with ", text, ": ",
-                       matching.empty() ? "" : variants[matching.front()].label, " and ",
-                       matching.empty() ? "" : variants[matching.back()].label,
+    if (matching.empty()) continue;
+    check<ConfigError>(matching.size() == 1, sweep.name, ": variant ", variant.label,
+                       " has several baselines with ", text, ": ", variants[matching.front()].label,
+                       " and ", variants[matching.back()].label,
                        "; expected a baseline that names one of them");
-    if (!matching.empty()) variant.baseline = matching.front();
+    variant.baseline = matching.front();
   }
 }
 
@@ -292,20 +291,20 @@ std::string difference_of(const Sweep& sweep, const Sweep& before) {
     return key.starts_with("data.") && !axes.contains(key) &&
            value_in(now, key) != value_in(then, key);
   };
-  std::vector<std::tuple<std::string, std::string, std::string>> different;
+  const auto said = [](const std::string& what, const std::string& is, const std::string& was) {
+    return fmt::format("its {} is {} instead of {}", what, is, was);
+  };
   if (sweep.title != before.title)
-    different.emplace_back("title", to_string(sweep.title), to_string(before.title));
+    return said("title", to_string(sweep.title), to_string(before.title));
   if (sweep.metric != before.metric)
-    different.emplace_back("metric", to_string(sweep.metric), to_string(before.metric));
+    return said("metric", to_string(sweep.metric), to_string(before.metric));
   // The other options depend on the task.
   const bool same_task = value_in(now, "data.task") == value_in(then, "data.task");
   for (const auto* const options : {&now, &then})
     for (const auto& [key, value] : *options)
       if (compared(key) && (same_task || key == "data.task"))
-        different.emplace_back(key, value_in(now, key), value_in(then, key));
-  if (different.empty()) return "";
-  const auto& [what, is, was] = different.front();
-  return fmt::format("its {} is {} instead of {}", what, is, was);
+        return said(key, value_in(now, key), value_in(then, key));
+  return "";
 }
 
 std::string label_of(const Settings& values, const std::vector<std::string>& keys) {

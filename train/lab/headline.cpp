@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <boost/math/distributions/hypergeometric.hpp>
 #include <cmath>
 #include <limits>
 
-#include "longhand/core/statistics.h"
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/results/table.h"
 
@@ -28,23 +28,15 @@ std::string interval(const Metric& metric, const Contender& contender) {
                      score.count);
 }
 
-/// log(n!)
-double log_factorial(int64_t n) { return std::lgamma(static_cast<double>(n) + 1); }
-
 /// Fisher's exact test, two-sided, of a successes among n and b among m.
-double fisher(int64_t a, int64_t n, int64_t b, int64_t m) {
-  const int64_t successes = a + b;
-  const auto log_choose = [](int64_t all, int64_t chosen) {
-    return log_factorial(all) - log_factorial(chosen) - log_factorial(all - chosen);
-  };
-  const auto probability = [&](int64_t first) {
-    return std::exp(log_choose(n, first) + log_choose(m, successes - first) -
-                    log_choose(n + m, successes));
-  };
+double fisher(size_t a, size_t n, size_t b, size_t m) {
+  const boost::math::hypergeometric among_n(static_cast<unsigned>(a + b), static_cast<unsigned>(n),
+                                            static_cast<unsigned>(n + m));
+  const double most = pdf(among_n, a) * (1 + 1e-9);
   double p = 0;
-  for (int64_t first = std::max<int64_t>(0, successes - m); first <= std::min(n, successes);
-       ++first)
-    if (probability(first) <= probability(a) * (1 + 1e-9)) p += probability(first);
+  const auto [first, last] = support(among_n);
+  for (unsigned each = first; each <= last; ++each)
+    if (const double probability = pdf(among_n, each); probability <= most) p += probability;
   return std::min(p, 1.0);
 }
 
@@ -55,8 +47,9 @@ struct Lead {
   std::string solved{};  // how many seeds of each reach what others do not
 };
 
-int64_t number_above(const SeedScores& scores, double bound) {
-  return std::ranges::count_if(scores, [&](const auto& each) { return each.second > bound; });
+size_t number_above(const SeedScores& scores, double bound) {
+  return static_cast<size_t>(
+      std::ranges::count_if(scores, [&](const auto& each) { return each.second > bound; }));
 }
 
 Lead lead_of(const Metric& metric, const Contender& best, const Contender& other) {
@@ -74,8 +67,8 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   const size_t gap = largest_gap(all);  // parts those that solved the task from the others
   if (all[gap] - all[gap - 1] < group_gap) return lead;
   const double bound = (all[gap] + all[gap - 1]) / 2;
-  const int64_t own = number_above(best.scores, bound), theirs = number_above(other.scores, bound);
-  lead.p = fisher(own, std::ssize(best.scores), theirs, std::ssize(other.scores));
+  const size_t own = number_above(best.scores, bound), theirs = number_above(other.scores, bound);
+  lead.p = fisher(own, best.scores.size(), theirs, other.scores.size());
   lead.solved =
       fmt::format("{} {} with {} of {} seeds, {} with {} of {} (Fisher's exact test: p = {:.2g})",
                   best.name, all[gap] >= solved_from ? "solves it" : "reaches " + rounded(all[gap]),
@@ -105,6 +98,38 @@ std::string reason(const Lead& lead, size_t compared) {
 }
 
 }  // namespace
+
+std::vector<double> values_of(const SeedScores& scores) {
+  std::vector<double> out;
+  for (const auto& [seed, value] : scores) out.push_back(value);
+  return out;
+}
+
+Estimate mean_of(const SeedScores& scores, bool accuracy, int64_t examples) {
+  if (!accuracy) {
+    Estimate out = estimate(values_of(scores));
+    if (std::ranges::all_of(scores, [](const auto& each) { return each.second >= 0; }))
+      out.low = std::max(out.low, 0.0);
+    return out;
+  }
+  Estimate out = accuracy_of_seeds(values_of(scores));
+  if (examples == 0 || std::isnan(out.low)) return out;
+  const double sampled =
+      1.96 * std::sqrt(out.mean * (1 - out.mean) / static_cast<double>(examples));
+  out.low = std::max(0.0, out.mean - std::hypot(out.mean - out.low, sampled));
+  out.high = std::min(1.0, out.mean + std::hypot(out.high - out.mean, sampled));
+  return out;
+}
+
+PairedTest paired_by_seed(const SeedScores& a, const SeedScores& b, bool accuracy) {
+  std::vector<double> x, y;
+  for (const auto& [seed, value] : a)
+    if (const auto other = b.find(seed); other != b.end()) {
+      x.push_back(value);
+      y.push_back(other->second);
+    }
+  return accuracy ? paired_test_of_seeds(x, y) : paired_test(x, y);
+}
 
 std::string rounded(double value) {
   std::string text;

@@ -1,6 +1,7 @@
 // Headline: what the scores of several seeds say of which variant is best at a task, and no more.
 #pragma once
 
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -8,9 +9,22 @@
 #include <string>
 #include <vector>
 
-#include "longhand/train/lab/seeds.h"
+#include "longhand/core/statistics.h"
 
 namespace longhand::train {
+
+/// The scores of a variant by seed.
+using SeedScores = std::map<int64_t, double>;
+
+std::vector<double> values_of(const SeedScores& scores);
+
+/// The mean over seeds, of accuracies with accuracy_of_seeds(), of losses with an interval that is cut at 0. With the
+/// number of test examples, which all seeds share, the interval of an accuracy m includes that these are a sample:
+/// the variance of one is at most m (1 - m).
+Estimate mean_of(const SeedScores& scores, bool accuracy, int64_t examples = 0);
+
+/// The test of a against b, over the seeds that both have.
+PairedTest paired_by_seed(const SeedScores& a, const SeedScores& b, bool accuracy);
 
 /// A quantity that compares variants.
 struct Metric {

@@ -102,6 +102,7 @@ void forget_cell(const fs::path& sweep, const std::string& hash) {
 }
 
 std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
+  if (recorded.empty()) return "";
   for (const char* const name : result_files) {
     const bool is_there = fs::exists(cell / name);
     const auto found = recorded.find(name);
@@ -117,8 +118,7 @@ std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
 }
 
 std::string Manifest::damage_of(const fs::path& cell) const {
-  const auto found = cells.find(cell.filename().string());
-  return found == cells.end() ? "" : train::damage_of(cell, found->second);
+  return train::damage_of(cell, of(cell.filename().string()));
 }
 
 std::string damage_of_checkpoint(const fs::path& cell, const FileDigests& recorded) {

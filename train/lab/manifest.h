@@ -37,7 +37,7 @@ void record_cells(const std::filesystem::path& sweep, const std::vector<std::str
 void forget_cell(const std::filesystem::path& sweep, const std::string& hash);
 
 /// What is wrong with the first file of a cell that is missing or not as recorded; empty if all that
-/// results depend on are as recorded. Checkpoints, which are large, are not compared.
+/// results depend on are as recorded, or none is recorded. Checkpoints, which are large, are not compared.
 std::string damage_of(const std::filesystem::path& cell, const FileDigests& recorded);
 /// The same of best.h5 of a trained cell, which is read as a whole. Without a recorded digest it is
 /// compared with its own.

@@ -12,7 +12,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "longhand/data/file.h"
@@ -22,7 +21,6 @@
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/headline.h"
 #include "longhand/train/lab/search.h"
-#include "longhand/train/lab/seeds.h"
 
 namespace longhand::train {
 namespace {
@@ -100,16 +98,6 @@ struct Row {
   std::string failure{};
 };
 
-/// FLOPs of a step, and bytes of the state of decoding.
-std::pair<double, double> model_costs(const Config& config, int64_t parameters) {
-  const attention::TransformerConfig model = read_model(config, nullptr);
-  const auto batch =
-      static_cast<double>(read_section<TrainSection>(config.train()).loading.batch_size);
-  const int64_t bytes = decoding_bytes(model);
-  return {step_work(model, batch, static_cast<double>(parameters)).total().flops,
-          bytes > 0 ? static_cast<double>(bytes) : nan};
-}
-
 Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellStates& states,
            const std::string& conditions, const fs::path& directory) {
   Row row;
@@ -156,7 +144,12 @@ Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellState
     if (!std::isnan(parameters)) continue;
     parameters = static_cast<double>(summary.parameters);
     const Config config = Config::load(cell_directory(directory, cell) / "config.toml");
-    std::tie(flops, state_bytes) = model_costs(config, summary.parameters);
+    const attention::TransformerConfig model = read_model(config, nullptr);
+    const auto batch =
+        static_cast<double>(read_section<TrainSection>(config.train()).loading.batch_size);
+    flops = step_work(model, batch, parameters).total().flops;
+    if (const int64_t bytes = decoding_bytes(model); bytes > 0)
+      state_bytes = static_cast<double>(bytes);
     if (const auto task = read_task_info(config); task && task->tracks)
       row.guessing = 1 / static_cast<double>(task->classes);
   }

@@ -75,7 +75,7 @@ class Runner {
       const bool any_ended = reap();
       if (!stopping_ && options_.should_stop && options_.should_stop()) stop();
       if (any_ended || needs_ || clock_seconds() - looked_ > 0.2) start_more();
-      if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_.empty() && !needs_)))
+      if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_ == 0 && !needs_)))
         break;
       if (any_ended || clock_seconds() - reported_ > 0.5) report();
       pause();
@@ -134,10 +134,13 @@ class Runner {
         // A cell that has a checkpoint has been initialised.
         const bool has_begun = name == "train.init_" && state(task).summary;
         if (from == options.end() || plain_text(from->second).empty() || has_begun) continue;
+        const std::string run = plain_text(from->second);
+        const std::string checkpoint = plain_text(options.at(name + "checkpoint"));
         try {
-          find_checkpoint(plain_text(from->second), plain_text(options.at(name + "checkpoint")));
+          if (!state(task).summary) check_checkpoint_name(run, checkpoint, name + "checkpoint");
+          find_checkpoint(run, checkpoint);
         } catch (const ConfigError& error) {
-          missing[name + "from = " + plain_text(from->second) + ": " + error.what()].insert(
+          missing[name + "from = " + run + ": " + error.what()].insert(
               grid_.variants[task.variant].label);
         }
       }
@@ -153,8 +156,9 @@ class Runner {
   /// Adds cells to the manifest that have ended without being in it: those of earlier versions, and of
   /// processes that were killed just then.
   void record_ended() {
+    const Manifest manifest = read_manifest(directory_);
     for (const auto& [hash, s] : states_) {
-      if (s.is_recorded || (!s.is_trained() && !s.has_failed())) continue;
+      if (manifest.cells.contains(hash) || (!s.is_trained() && !s.has_failed())) continue;
       if (const auto claim = Claim::take(directory_ / "cells" / hash))
         record_cells(directory_, {hash});
     }
@@ -237,7 +241,7 @@ class Runner {
   void start_more() {
     looked_ = clock_seconds();
     needs_ = false;
-    elsewhere_.clear();
+    elsewhere_ = 0;
     if (stopping_ || enough_failures()) return;
     const std::vector<SearchState> searches = search_states(sweep_, grid_, states_);
     record_halved(searches);
@@ -252,7 +256,7 @@ class Runner {
       try {
         running->claim = Claim::take(path(task));
         if (!running->claim) {
-          elsewhere_.insert(task.hash);
+          ++elsewhere_;
           continue;
         }
         state(task) = read_cell(path(task));  // another process may have run it meanwhile
@@ -433,7 +437,7 @@ class Runner {
     static_cast<CellCounts&>(out) =
         count_cells(sweep_, grid_, states_, options_.shard,
                     [&](const SweepCell& cell) { return !is_decided(cell); });
-    out.elsewhere = static_cast<int64_t>(elsewhere_.size());
+    out.elsewhere = elsewhere_;
     for (const auto& each : running_) {
       RunningCell& cell = each->shown;
       cell.step = last_step(path(each->task));
@@ -485,10 +489,10 @@ class Runner {
   std::vector<std::vector<bool>> ours_;  // cells_of_shard()
   CellStates states_;
   std::vector<std::unique_ptr<Running>> running_;
-  std::set<std::string> tried_;      // hashes of cells that ended in this call, or are damaged
-  std::set<std::string> elsewhere_;  // hashes of cells that another process runs
+  std::set<std::string> tried_;  // hashes of cells that ended in this call, or are damaged
   std::vector<std::pair<size_t, double>> ended_;  // variant and seconds, of this call
   int64_t failures_ = 0;
+  int64_t elsewhere_ = 0;  // cells that another process runs
   bool stopping_ = false;
   bool silent_ = false;  // calls nothing of the options
   bool needs_ = true;    // whether start_more() may find another cell

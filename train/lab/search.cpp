@@ -173,7 +173,6 @@ std::vector<size_t> final_trials(const Sweep& sweep, const Grid& grid, size_t va
 std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t variant,
                                  const SearchState& search, const CellStates& states) {
   const std::vector<size_t> trials = final_trials(sweep, grid, variant, search, states);
-  if (trials.size() < 2) return search.best;
   const auto best = best_of_finals(sweep, grid, variant, {trials.begin(), trials.end()}, states);
   return best ? best : search.best;
 }

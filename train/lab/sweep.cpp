@@ -563,10 +563,12 @@ std::string Sweep::to_toml() const {
     Axis given = search->axis;  // without the values that `extend` adds
     given.points.erase(given.points.end() - search->extend, given.points.end());
     given.points.erase(given.points.begin(), given.points.begin() + search->extend);
-    out += "\n[search]\n" + toml_axis(given) + "seeds = " + std::to_string(search->seeds) + "\n";
-    if (search->steps > 0) out += "steps = " + std::to_string(search->steps) + "\n";
-    if (search->around > 0) out += "around = " + std::to_string(search->around) + "\n";
-    if (search->extend > 0) out += "extend = " + std::to_string(search->extend) + "\n";
+    out += "\n[search]\n" + toml_axis(given);
+    for (const auto& [key, value] : {std::pair{"seeds", search->seeds},
+                                     {"steps", search->steps},
+                                     {"around", search->around},
+                                     {"extend", search->extend}})
+      if (value > 0) out += fmt::format("{} = {}\n", key, value);
     if (!search->halving.empty())
       out += fmt::format("halving = [{}]\n", fmt::join(search->halving, ", "));
   }

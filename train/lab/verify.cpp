@@ -9,7 +9,6 @@
 
 #include "longhand/core/error.h"
 #include "longhand/data/file.h"
-#include "longhand/train/config/experiment.h"
 #include "longhand/train/run/child.h"
 #include "longhand/train/run/run_record.h"
 
@@ -35,7 +34,7 @@ Score evaluated(const SweepCell& cell, const fs::path& directory, const std::str
   for (const std::string& word : place_of_data(cell, directory)) arguments.push_back(word);
   if (limit > 0) arguments.insert(arguments.end(), {"--limit", std::to_string(limit)});
   ChildOptions child_options =
-      process_of_cell(options.program, std::move(arguments), options.threads);
+      process_of_cell(own_program(), std::move(arguments), options.threads);
   child_options.capture = true;
   const ScratchDirectory scratch;  // nothing is written to the sweep, which may be an archive
   child_options.err = scratch.path / "log.txt";
@@ -157,7 +156,7 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
       set_aside(name);
       others.erase(name);
     }
-    const bool is_whole = others.empty() || damage_of(folder, others).empty();
+    const bool is_whole = damage_of(folder, others).empty();
     const CellState now = read({});
     repaired.run_kept = is_whole && now.status != CellStatus::damaged;
     if (!repaired.run_kept) {

@@ -15,7 +15,6 @@
 namespace longhand::train {
 
 struct VerifyOptions {
-  std::filesystem::path program = "/proc/self/exe";  // with the command evaluate
   int64_t threads = 1;
   std::function<void(int64_t done, int64_t all)> on_progress = {};
   std::function<bool()> should_stop = {};  // true ends it after the cell at hand

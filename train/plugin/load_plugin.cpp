@@ -1,15 +1,13 @@
 #include "longhand/train/plugin/load_plugin.h"
 
-#include <cxxabi.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
+#include <boost/core/demangle.hpp>
 #include <cstring>
-#include <memory>
 #include <span>
 #include <string_view>
 #include <typeinfo>
@@ -53,11 +51,8 @@ std::string linker_reason(const fs::path& file) {
   if (const size_t at = reason.find(before); at != std::string::npos) {
     const size_t begin = at + before.size();
     const size_t end = std::min(reason.find_first_of(" ,", begin), reason.size());
-    int status = 0;
-    const std::unique_ptr<char, void (*)(void*)> name(
-        abi::__cxa_demangle(reason.substr(begin, end - begin).c_str(), nullptr, nullptr, &status),
-        std::free);
-    if (name) reason.replace(begin, end - begin, name.get());
+    const std::string name = boost::core::demangle(reason.substr(begin, end - begin).c_str());
+    reason.replace(begin, end - begin, name);
   }
   return reason;
 }
@@ -192,9 +187,8 @@ const Plugin& load_plugin(const fs::path& path) {
 }
 
 std::vector<PluginRecord> used_plugins(const std::vector<PluginRecord>& all, const Config& config) {
-  std::vector<PluginRecord> out;
-  std::copy_if(all.begin(), all.end(), std::back_inserter(out),
-               [&](const PluginRecord& plugin) { return !use_of(plugin, config).empty(); });
+  std::vector<PluginRecord> out = all;
+  std::erase_if(out, [&](const PluginRecord& plugin) { return use_of(plugin, config).empty(); });
   return out;
 }
 

@@ -1,5 +1,4 @@
-#include "longhand/train/ranks/gradient_join.h"
-
+// The sum of the gradients of all ranks, while the backward pass computes the next ones.
 #include <future>
 #include <utility>
 #include <vector>
@@ -7,6 +6,7 @@
 #include "longhand/core/communicator.h"
 #include "longhand/core/error.h"
 #include "longhand/core/view.h"
+#include "longhand/train/ranks/grid.h"
 
 namespace longhand::train {
 namespace {

@@ -10,8 +10,6 @@
 #include "longhand/core/error.h"
 #include "longhand/core/options.h"
 #include "longhand/core/view.h"
-#include "longhand/train/ranks/gradient_join.h"
-#include "longhand/train/ranks/rank_division.h"
 #include "longhand/train/step/loss.h"
 #include "longhand/train/trainer.h"
 
@@ -31,7 +29,7 @@ Tensor columns(const Tensor& x, int64_t begin, int64_t n, int32_t behind) {
 
 RankGrid::~RankGrid() = default;
 
-RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) : world_(&world) {
+RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) : world_(world) {
   const int64_t ranks = world.size();
   check<ConfigError>(ranks % sequence_ranks == 0, "train.sequence_ranks = ", sequence_ranks,
                      ": expected a divisor of the number of ranks, ", ranks);
@@ -43,16 +41,15 @@ RankGrid::RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards) 
                      " ranks cannot divide that many parts of a batch; start ", or_list(possible),
                      shards == 1 ? " rank" : " ranks",
                      ", or begin a new run with another power of two as train.shards");
-  if (ranks == 1) return;
   const int row = world.rank() / static_cast<int>(sequence_ranks),
             column = world.rank() % static_cast<int>(sequence_ranks);
   data_ = world.split(column);
   sequence_ = world.split(row);
 }
 
-bool RankGrid::leads() const { return world_->rank() == 0; }
+bool RankGrid::leads() const { return world_.rank() == 0; }
 
-bool RankGrid::any(bool condition) const { return world_->any(condition); }
+bool RankGrid::any(bool condition) const { return world_.any(condition); }
 
 Reducer::Share RankGrid::share() const { return {data().rank(), data().size()}; }
 
@@ -160,7 +157,7 @@ void RankGrid::add_others(std::vector<Metrics>& batches) const {
 }
 
 void RankGrid::divide(Optimizer& optimizer) const {
-  if (world().size() > 1) optimizer.divide(rank_division(world(), optimizer.parameters()));
+  if (world().size() > 1) optimizer.divide(world());
 }
 
 void RankGrid::compare(const Parameters& parameters, int64_t step, int64_t equal) const {

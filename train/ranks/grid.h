@@ -9,7 +9,6 @@
 
 namespace longhand {
 class Communicator;
-Communicator& alone();
 }  // namespace longhand
 
 namespace longhand::train {
@@ -24,11 +23,11 @@ class RankGrid : public Reducer {
   /// ConfigError, naming the options, if the ranks cannot be divided so.
   RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards);
 
-  Communicator& world() const { return *world_; }
+  Communicator& world() const { return world_; }
   /// The ranks that have the same part of other sequences.
-  Communicator& data() const { return data_ ? *data_ : *world_; }
+  Communicator& data() const { return *data_; }
   /// The ranks that have the other parts of the same sequences.
-  Communicator& sequence() const { return sequence_ ? *sequence_ : alone(); }
+  Communicator& sequence() const { return *sequence_; }
 
   bool leads() const override;
   bool any(bool condition) const override;
@@ -45,9 +44,16 @@ class RankGrid : public Reducer {
   void compare(const Parameters& parameters, int64_t step, int64_t equal) const override;
 
  private:
-  Communicator* world_;
+  Communicator& world_;
   std::unique_ptr<Communicator> data_, sequence_;
 };
+
+/// Adds up gradients in buckets: as soon as all gradients of a bucket are known, it is sent, last
+/// parameters first, since a backward pass ends with the first ones. Collective operations begin in the
+/// same order on all ranks, whatever the order in which gradients are added. The sum over the data ranks
+/// continues the tree of TreeSum: the bits do not depend on the number of ranks. `parameters`, which must
+/// be the same on all ranks, and `grid` must outlive the result.
+std::unique_ptr<GradientSum> gradient_join(const Parameters& parameters, const RankGrid& grid);
 
 /// The tokens of this part, (B, n); also their targets, if there is one per token. Behind the end of the
 /// sequences there are tokens 0 without targets. Lengths remain those of whole sequences, which is what

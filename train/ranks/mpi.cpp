@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <limits>
 #include <mutex>
-#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -197,15 +196,11 @@ class Mpi::Group final : public Communicator {
     engine_->call([&] {
       require(MPI_Comm_rank(group_, &rank_), "MPI_Comm_rank");
       require(MPI_Comm_size(group_, &size_), "MPI_Comm_size");
-      std::vector<int> own(static_cast<size_t>(size_));
-      std::iota(own.begin(), own.end(), 0);
-      members_.resize(own.size());
-      MPI_Group all, some;
-      MPI_Comm_group(MPI_COMM_WORLD, &all);
-      MPI_Comm_group(group_, &some);
-      MPI_Group_translate_ranks(some, size_, own.data(), all, members_.data());
-      MPI_Group_free(&all);
-      MPI_Group_free(&some);
+      int own = 0;
+      MPI_Comm_rank(MPI_COMM_WORLD, &own);
+      members_.resize(static_cast<size_t>(size_));
+      require(MPI_Allgather(&own, 1, MPI_INT, members_.data(), 1, MPI_INT, group_),
+              "MPI_Allgather");
     });
   }
   ~Group() override {
@@ -373,23 +368,21 @@ class Mpi::Group final : public Communicator {
   // These run on the thread of the engine.
 
   int64_t gather_now(const Tensor& x, const Tensor& out) {
-    const Bytes send = bytes_of(x), receive = bytes_of(out);
-    const int count = count_of(x.numel());
-    engine_->complete("MPI_Iallgather", [&](MPI_Request* request) {
-      return MPI_Iallgather(send.data, count, send.type, receive.data, count, receive.type, group_,
-                            request);
-    });
-    return x.numel() * send.size * (size_ - 1);
+    return distribute_now(MPI_Iallgather, "MPI_Iallgather", x, out, x.numel());
   }
-
   int64_t exchange_now(const Tensor& x, const Tensor& out) {
+    return distribute_now(MPI_Ialltoall, "MPI_Ialltoall", x, out, x.numel() / size_);
+  }
+  /// Sends `elements` of x to each rank.
+  int64_t distribute_now(decltype(MPI_Iallgather)* operation, const char* function, const Tensor& x,
+                         const Tensor& out, int64_t elements) {
     const Bytes send = bytes_of(x), receive = bytes_of(out);
-    const int count = count_of(x.numel() / size_);
-    engine_->complete("MPI_Ialltoall", [&](MPI_Request* request) {
-      return MPI_Ialltoall(send.data, count, send.type, receive.data, count, receive.type, group_,
-                           request);
+    const int count = count_of(elements);
+    engine_->complete(function, [&](MPI_Request* request) {
+      return operation(send.data, count, send.type, receive.data, count, receive.type, group_,
+                       request);
     });
-    return x.numel() * send.size / size_ * (size_ - 1);
+    return elements * send.size * (size_ - 1);
   }
 
   int64_t sum_now(Tensor& x) {

@@ -13,8 +13,6 @@
 namespace longhand::train {
 namespace {
 
-constexpr const char* begins = "start";  // anything else: the ranks have nothing to do
-
 /// Throws on all ranks if `error` is not empty on one of them.
 void agree(Communicator& world, const std::string& error) {
   const std::vector<std::string> errors = world.gather(error), hosts = world.gather(host_name());
@@ -57,7 +55,7 @@ struct Follower {
         trainer(experiment.model, logits_of(experiment.model), *experiment.optimizer,
                 experiment.schedule, loader, experiment.task, experiment.options,
                 std::move(observer), start.folder, start.config,
-                distilled_loss(experiment, load_teacher(experiment.distill))) {
+                distilled_loss(experiment, load_teacher(experiment.plan.train.distill))) {
     trainer.resume(from_bytes(data::bytes_of(start.checkpoint), "the state of the leading rank"));
   }
 
@@ -80,8 +78,7 @@ Lead::~Lead() {
 std::unique_ptr<RankGrid> Lead::start(Start start, const TrainerOptions& options,
                                       const std::map<std::string, std::string>& data) {
   started_ = true;
-  std::string first = begins;
-  for (std::string* text : {&first, &start.config, &start.folder, &start.checkpoint})
+  for (std::string* text : {&start.config, &start.folder, &start.checkpoint})
     world_.broadcast(*text);
   start = {};  // its memory is as much as that of the checkpoint
   agree(world_, "");
@@ -89,12 +86,10 @@ std::unique_ptr<RankGrid> Lead::start(Start start, const TrainerOptions& options
 }
 
 std::optional<Stopped> follow(Communicator& world, Observer observer) {
-  std::string first;
-  world.broadcast(first);
-  if (first != begins) return std::nullopt;
   Start start;
-  for (std::string* text : {&start.config, &start.folder, &start.checkpoint})
-    world.broadcast(*text);
+  world.broadcast(start.config);
+  if (start.config.empty()) return std::nullopt;  // nothing to do
+  for (std::string* text : {&start.folder, &start.checkpoint}) world.broadcast(*text);
   std::unique_ptr<Follower> follower;
   std::string error;
   try {

@@ -8,16 +8,12 @@
 #include "longhand/train/ranks/grid.h"
 #include "longhand/train/trainer.h"
 
-namespace longhand {
-class Communicator;
-}  // namespace longhand
-
 namespace longhand::train {
 
 /// What a rank needs to train with the others. Nothing is read from the run's directory, which only the
 /// leading rank has to reach.
 struct Start {
-  std::string config;      // the effective configuration, as TOML
+  std::string config;      // the effective configuration, as TOML: not empty
   std::string folder;      // of the checkpoints
   std::string checkpoint;  // the state to begin with: to_bytes()
 };

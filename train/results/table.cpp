@@ -230,19 +230,6 @@ std::string without_interval(const std::vector<double>& accuracies) {
                      found->high);
 }
 
-void add_estimate(std::vector<Column>& columns, const std::string& name,
-                  const std::string& heading) {
-  columns.push_back({name, heading});
-  columns.push_back({name + "_low", heading + ", low"});
-  columns.push_back({name + "_high", heading + ", high"});
-}
-
-void add_estimate(std::vector<Cell>& row, const Estimate& estimate) {
-  row.push_back(estimate.count == 0 ? Cell{} : Cell{estimate.mean});
-  for (const double end : {estimate.low, estimate.high})
-    row.push_back(estimate.count == 0 ? Cell{} : known(end));
-}
-
 RowField::RowField(std::vector<Column> several, std::vector<Cell> their_cells)
     : columns(std::move(several)), cells(std::move(their_cells)) {}
 
@@ -251,20 +238,22 @@ RowField::RowField(std::string name, Cell cell, std::string heading, int digits)
   cells.push_back(std::move(cell));
 }
 
-RowField::RowField(const std::string& name, const Estimate& estimate, const std::string& heading) {
-  add_estimate(columns, name, heading);
-  add_estimate(cells, estimate);
+RowField::RowField(const std::string& name, const Estimate& estimate, const std::string& heading)
+    : columns{{name, heading},
+              {name + "_low", heading + ", low"},
+              {name + "_high", heading + ", high"}},
+      cells(3) {
+  if (estimate.count > 0) cells = {estimate.mean, known(estimate.low), known(estimate.high)};
 }
 
-void add_row(Table& table, std::initializer_list<RowField> fields) { add_row(table, {}, fields); }
-
-void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowField> fields) {
+void add_row(Table& table, std::initializer_list<RowField> fields) {
+  std::vector<Cell> row;
   for (const RowField& field : fields) {
     if (table.rows.empty())
       table.columns.insert(table.columns.end(), field.columns.begin(), field.columns.end());
-    first.insert(first.end(), field.cells.begin(), field.cells.end());
+    row.insert(row.end(), field.cells.begin(), field.cells.end());
   }
-  table.rows.push_back(std::move(first));
+  table.rows.push_back(std::move(row));
 }
 
 namespace {

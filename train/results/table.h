@@ -81,18 +81,14 @@ struct Table {
 /// to 0.94", or "3 seeds, all equal".
 std::string without_interval(const std::vector<double>& accuracies);
 
-/// Columns for an estimate, NAME, NAME_low and NAME_high, and their cells. An interval that is not
-/// known is not available, nor is an estimate without values.
-void add_estimate(std::vector<Column>& columns, const std::string& name,
-                  const std::string& heading);
-void add_estimate(std::vector<Cell>& row, const Estimate& estimate);
-
-/// A column and its cell in a row, or several, such as the three columns of an estimate. Rows
-/// describe columns and cells together: the first row of a table gives it its columns.
+/// A column and its cell in a row, or several. Rows describe columns and cells together: the first row of a
+/// table gives it its columns.
 struct RowField {
   RowField() = default;  // none
   RowField(std::vector<Column> several, std::vector<Cell> their_cells);
   RowField(std::string name, Cell cell, std::string heading = "", int digits = 4);
+  /// NAME, NAME_low and NAME_high. An interval that is not known is not available, nor is an estimate without
+  /// values.
   RowField(const std::string& name, const Estimate& estimate, const std::string& heading);
 
   std::vector<Column> columns{};
@@ -101,8 +97,6 @@ struct RowField {
 
 /// Adds a row.
 void add_row(Table& table, std::initializer_list<RowField> fields);
-/// The same behind cells of the columns that the table has before its first row.
-void add_row(Table& table, std::vector<Cell> first, std::initializer_list<RowField> fields);
 
 /// A chart of y against x, with its interval if the table has the ends of one, as with_intervals()
 /// finds them.

@@ -1,7 +1,5 @@
 #include "longhand/train/run/run.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -62,8 +60,9 @@ void add_warnings(std::vector<std::string>& to, const std::vector<std::string>& 
 /// Throws ConfigError if the run takes weights from its own directory, which it is to overwrite.
 void check_sources_are_elsewhere(const Experiment& e, const fs::path& directory) {
   const fs::path own = fs::weakly_canonical(directory);
-  for (const auto& [option, source] : {std::pair("train.init_from", fs::path(e.init.from)),
-                                       {"train.distill_from", fs::path(e.distill.from)}}) {
+  for (const auto& [option, source] :
+       {std::pair("train.init_from", fs::path(e.plan.train.init.from)),
+        {"train.distill_from", fs::path(e.plan.train.distill.from)}}) {
     if (source.empty()) continue;
     const fs::path relative = fs::weakly_canonical(source).lexically_relative(own);
     check<ConfigError>(relative.empty() || *relative.begin() == "..", option, " = ",
@@ -103,15 +102,6 @@ std::vector<std::string> changes(const Config& of_run, const Config& asked, int6
   return out;
 }
 
-void assign(Config& config, const std::vector<std::string>& assignments) {
-  for (const std::string& assignment : assignments) {
-    const std::string name = assignment.substr(0, assignment.find('='));
-    check<ConfigError>(is_resumable(name), "--set ", name, ": a resumed run may change only ",
-                       fmt::format("{}", fmt::join(resumable_options(), ", ")));
-    config.assign(assignment);
-  }
-}
-
 }  // namespace
 
 const std::vector<std::string>& resumable_options() {
@@ -134,8 +124,15 @@ Run::Parts Run::prepare(Config config, const RunRecord* record, const Checkpoint
   Parts out{.experiment = std::make_unique<Experiment>(std::move(config))};
   Experiment& e = *out.experiment;
   if (checkpoint) out.sources = record->sources();
-  if (!e.init.from.empty() && !checkpoint) out.sources.init = initialise(e.model, e.init);
-  if (Teacher teacher = load_teacher(e.distill); teacher.model) {
+  const TrainSection& options = e.plan.train;
+  if (!record) {
+    check_checkpoint_name(options.init.from, options.init.checkpoint, "train.init_checkpoint");
+    check_checkpoint_name(options.distill.from, options.distill.checkpoint,
+                          "train.distill_checkpoint");
+  }
+  if (!options.init.from.empty() && !checkpoint)
+    out.sources.init = initialise(e.model, options.init);
+  if (Teacher teacher = load_teacher(options.distill); teacher.model) {
     const auto& before = out.sources.teacher;
     check<DataError>(!before || before->digest == teacher.source.digest, teacher.source.checkpoint,
                      " has changed since this run began to learn from it: its digest is ",
@@ -166,7 +163,12 @@ std::unique_ptr<Run> Run::resume(const fs::path& directory,
     check_same(*from, config);
     check_plugins(from->checkpoint.plugins, config, from->file.string());
   }
-  assign(config, assignments);
+  for (const std::string& assignment : assignments) {
+    const std::string option = assignment.substr(0, assignment.find('='));
+    check<ConfigError>(is_resumable(option), "--set ", option, ": a resumed run may change only ",
+                       comma_list(resumable_options()));
+    config.assign(assignment);
+  }
   Parts parts = prepare(std::move(config), &record, from ? &from->checkpoint : nullptr);
   return std::unique_ptr<Run>(
       new Run(std::move(parts), std::move(record), from ? &*from : nullptr, true, accept_data));
@@ -187,14 +189,14 @@ std::unique_ptr<Run> Run::resume_or_create(Config config, const fs::path& direct
 Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, bool accept_data)
     : experiment_(std::move(parts.experiment)),
       record_(std::move(record)),
-      config_(to_toml(experiment_->effective)),
+      config_(to_toml(experiment_->plan.effective)),
       resumed_(resumed),
       loader_(experiment_->loader()),
       trainer_(experiment_->model, logits_of(experiment_->model), *experiment_->optimizer,
                experiment_->schedule, loader_, experiment_->task, experiment_->options, {},
                record_.checkpoints(), config_, std::move(parts.loss)) {
   const std::string board = (path() / "tensorboard").string();
-  check<ConfigError>(!experiment_->tensorboard || !fs::is_symlink(board), board,
+  check<ConfigError>(!experiment_->plan.train.tensorboard || !fs::is_symlink(board), board,
                      " is a link, and the events there may be of another run; remove the link, or "
                      "set train.tensorboard = false");
   summary_.sources = std::move(parts.sources);
@@ -375,7 +377,7 @@ Stopped Run::train(Observer observer, Lead* lead) {
   const Sources& sources = summary_.sources;
   if (sources.init || sources.teacher) record_.write_sources(sources);
   begin_ = clock_seconds();
-  if (experiment_->tensorboard) write_metrics([&] { open_events(); });
+  if (experiment_->plan.train.tensorboard) write_metrics([&] { open_events(); });
   const auto finish = [&](const std::string& status) {
     write_metrics([&] {
       record_.sync_metrics();
@@ -432,7 +434,7 @@ void Run::summarise(const std::string& status) {
   s.best = trainer_.state().best;
   s.best_step = trainer_.state().best_step;
   s.skipped = trainer_.state().guard.skipped;
-  s.seed = e.seed;
+  s.seed = e.options.step.seed;
   s.state_bytes = decoding_bytes(e.model.config());
   s.version = version();
   s.machine = machine_description();

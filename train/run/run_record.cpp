@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <sstream>
 
 #include "longhand/core/error.h"
@@ -22,11 +23,7 @@ namespace longhand::train {
 
 namespace fs = std::filesystem;
 
-namespace {
-
 constexpr double milliseconds = 1e3, microseconds = 1e6;  // to which times are rounded
-
-}  // namespace
 
 void fields(Is<Record> auto& r, auto& f) {
   f("step", r.step);
@@ -147,13 +144,8 @@ constexpr std::array<const char*, 5> file_names = {"config.toml", "summary.json"
 
 /// Whether a file of the folder of checkpoints is one that runs write: not one that a user has put there.
 bool is_checkpoint_of_run(const std::string& name) {
-  const auto digits_after = [&](std::string_view prefix) {
-    return name.starts_with(prefix) && name.size() > prefix.size() + 3 &&
-           std::all_of(name.begin() + std::ssize(prefix), name.end() - 3,
-                       [](char c) { return '0' <= c && c <= '9'; });
-  };
-  return name == "last.h5" || name == "previous.h5" || name == "best.h5" ||
-         (name.ends_with(".h5") && (digits_after("step-") || digits_after("before-step-")));
+  static const std::regex own("(last|previous|best|step-[0-9]+|before-step-[0-9]+)\\.h5");
+  return std::regex_match(name, own);
 }
 
 /// Removes from a folder, unless it is a link, the files whose names are those of a run.
@@ -238,8 +230,7 @@ RunRecord::RunRecord(RunRecord&& other) noexcept
 RunRecord::~RunRecord() {
   if (made_) {
     std::error_code ignored;
-    remove_files();
-    if (!made_->empty()) remove_events();  // else they may be of others
+    remove_files(!made_->empty());  // else the events may be of others
     fs::remove(checkpoints(), ignored);
     // Removes the folders that were created, from the run upwards, as long as they are empty.
     fs::path folder = fs::absolute(path_);
@@ -249,16 +240,14 @@ RunRecord::~RunRecord() {
   if (lock_ >= 0) close(lock_);
 }
 
-void RunRecord::remove_files() const {
+void RunRecord::remove_files(bool events) const {
   std::error_code ignored;
   for (const char* const name : file_names) fs::remove(path_ / name, ignored);
   remove_own(checkpoints(), is_checkpoint_of_run);
-}
-
-void RunRecord::remove_events() const {
-  std::error_code ignored;
-  remove_own(path_ / "tensorboard", is_event_file);
-  if (!fs::is_symlink(path_ / "tensorboard")) fs::remove(path_ / "tensorboard", ignored);
+  const fs::path board = path_ / "tensorboard";
+  if (!events || fs::is_symlink(board)) return;
+  remove_own(board, is_event_file);
+  fs::remove(board, ignored);
 }
 
 fs::path unused_path(const fs::path& first) {
@@ -315,10 +304,7 @@ RunRecord RunRecord::create(const fs::path& where, Existing existing) {
   check_free(path, existing);  // another process may have been faster
   // What is overwritten stays until start(); what was never more than begun does not.
   if (!holds_results(path)) {
-    if (fs::exists(run.config())) {
-      run.remove_files();
-      run.remove_events();
-    }
+    if (fs::exists(run.config())) run.remove_files();
     run.made_ = std::make_unique<fs::path>(topmost);
   }
   data::remove_stale_temporaries(path);
@@ -330,7 +316,6 @@ RunRecord RunRecord::create(const fs::path& where, Existing existing) {
 void RunRecord::start(const std::string& toml) {
   if (!made_) {
     remove_files();
-    remove_events();
     made_ = std::make_unique<fs::path>();
   }
   write_config(toml);

@@ -206,10 +206,9 @@ class RunRecord {
   std::vector<std::filesystem::path> checkpoint_files() const;
   void append(const std::string& line);
   void write_lines();
-  /// Removes the files of a run, config.toml first, so that a run is not left with some of them.
-  void remove_files() const;
-  /// Removes the event files for TensorBoard.
-  void remove_events() const;
+  /// Removes the files of a run, config.toml first, so that a run is not left with some of them; also the
+  /// event files for TensorBoard, if `events`.
+  void remove_files(bool events = true) const;
   std::filesystem::path metrics() const { return path_ / "metrics.jsonl"; }
 
   std::filesystem::path path_;

@@ -62,9 +62,8 @@ bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& optio
         data::indices_from(first, std::min(first + block, options.begin + all));
     length.resize(order.size());
     for (const int64_t i : order) length[static_cast<size_t>(i - first)] = dataset.length(i);
-    std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
-      return length[static_cast<size_t>(a - first)] < length[static_cast<size_t>(b - first)];
-    });
+    std::ranges::stable_sort(order, {},
+                             [&](int64_t i) { return length[static_cast<size_t>(i - first)]; });
     for (int64_t begin = 0; begin < std::ssize(order); begin += size) {
       const int64_t turn = progress.batches % share.of;
       if (turn == 0 && options.should_stop && options.should_stop()) return false;

@@ -29,10 +29,7 @@ Tensor merge_gradients(Tensor left, Tensor right) {
   if (!left) return right;
   // One gradient may serve two parameters: see GradSlot::take().
   if (!left.unique()) left = left.clone();
-  dispatch_float(left.dtype(), [&]<class T>() {
-    kernels::elementwise_accumulate<T>(
-        left, 1, [](T x) { return x; }, kernels::in<T>(right));
-  });
+  accumulate_into(left, 1, right);
   return left;
 }
 

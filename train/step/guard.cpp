@@ -17,17 +17,6 @@ std::string outlier(const char* name, double x, const Spread& spread, const Guar
                         spread.mean, ", more than train.outlier_limit = ", options.outlier_limit);
 }
 
-std::string defect(const GuardOptions& options, const GuardState& state, double loss,
-                   double gradient_norm) {
-  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };
-  if (!std::isfinite(loss) || !std::isfinite(gradient_norm))
-    return concat_message("the loss is ", unsigned_nan(loss), " and the gradient norm ",
-                          unsigned_nan(gradient_norm));
-  const std::string of_loss = outlier("the loss", loss, state.loss, options);
-  if (!of_loss.empty()) return of_loss;
-  return outlier("the gradient norm", gradient_norm, state.gradient_norm, options);
-}
-
 }  // namespace
 
 void Spread::add(double x, int64_t window) {
@@ -45,7 +34,13 @@ double Spread::score(double x) const {
 
 std::string judge(const GuardOptions& options, GuardState& state, double loss,
                   double gradient_norm) {
-  const std::string wrong = defect(options, state, loss, gradient_norm);
+  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };
+  std::string wrong = std::isfinite(loss) && std::isfinite(gradient_norm)
+                          ? outlier("the loss", loss, state.loss, options)
+                          : concat_message("the loss is ", unsigned_nan(loss),
+                                           " and the gradient norm ", unsigned_nan(gradient_norm));
+  if (wrong.empty())
+    wrong = outlier("the gradient norm", gradient_norm, state.gradient_norm, options);
   if (!wrong.empty()) {
     ++state.skipped;
     ++state.skipped_in_turn;

@@ -1,10 +1,7 @@
 #include "longhand/train/step/metrics.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
-#include <numbers>
-#include <numeric>
 #include <type_traits>
 
 #include "longhand/core/dry_run.h"
@@ -123,16 +120,11 @@ Metrics measure_all(const Tensor& logits, const Tensor& targets,
 }  // namespace
 
 Tensor counted_places(const Tensor& targets) {
-  if (targets.dtype() != DType::i32) {
-    Tensor all = Tensor::empty({targets.numel()}, DType::i32);
-    std::iota(all.data<int32_t>(), all.data<int32_t>() + all.numel(), 0);
-    return all;
-  }
   const Tensor dense = targets.contiguous();
-  const int32_t* const t = dense.data<int32_t>();
+  const int32_t* const t = targets.dtype() == DType::i32 ? dense.data<int32_t>() : nullptr;
   std::vector<int32_t> places;
   for (int64_t i = 0; i < dense.numel(); ++i)
-    if (t[i] != data::ignore_index) places.push_back(static_cast<int32_t>(i));
+    if (!t || t[i] != data::ignore_index) places.push_back(static_cast<int32_t>(i));
   return Tensor::from(places, {static_cast<int64_t>(places.size())});
 }
 
@@ -144,16 +136,11 @@ Tensor targets_at(const Tensor& targets, const Tensor& places) {
   return out;
 }
 
-double Metrics::loss() const { return targets ? loss_sum / static_cast<double>(targets) : 0; }
-
 double Metrics::accuracy() const {
   if (numbers > 0) return std::numeric_limits<double>::quiet_NaN();
   return targets ? static_cast<double>(correct) / static_cast<double>(targets) : 0;
 }
 
-double Metrics::perplexity() const { return std::exp(loss()); }
-double Metrics::bits_per_byte() const { return loss() / std::numbers::ln2; }
-double Metrics::rmse() const { return std::sqrt(loss()); }
 double Metrics::f1() const {
   const int64_t all = 2 * found + targets - correct;
   return all ? 2 * static_cast<double>(found) / static_cast<double>(all) : 0;

@@ -1,8 +1,10 @@
 // Metrics of a model: loss, accuracy and what follows from them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <numbers>
 #include <vector>
 
 #include "longhand/autograd/variable.h"
@@ -44,14 +46,14 @@ struct Metrics {
 
   /// Means over all targets, regardless of the example; 0 if there are none. If all examples have
   /// the same number of targets, as in MQAR, this is also the mean of the examples' means.
-  double loss() const;
+  double loss() const { return targets ? loss_sum / static_cast<double>(targets) : 0; }
   double accuracy() const;  // NaN of numbers
   /// e^loss
-  double perplexity() const;
+  double perplexity() const { return std::exp(loss()); }
   /// loss / ln 2: for tokens that are bytes.
-  double bits_per_byte() const;
+  double bits_per_byte() const { return loss() / std::numbers::ln2; }
   /// The root of the mean squared error, of numbers.
-  double rmse() const;
+  double rmse() const { return std::sqrt(loss()); }
   /// 2 tp / (2 tp + fp + fn) over all labels together (micro F1), where tp is `found`; 0 if there are none.
   double f1() const;
 

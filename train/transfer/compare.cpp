@@ -1,5 +1,6 @@
 #include "longhand/train/transfer/compare.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -18,10 +19,10 @@ void add_values(TensorDifference& out) {
     const auto x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
     norm += x * x;
     if (a[i] == b[i] || (std::isnan(x) && std::isnan(y))) continue;
-    const double difference = std::abs(x - y);
+    // Integers beyond 2^53 may be the same number in f64. NaN, the first argument, stays.
+    const double difference = std::max(std::abs(x - y), std::is_integral_v<T> ? 1.0 : 0.0);
     ++out.differing;
     squares += difference * difference;
-    // NaN stays.
     if (!(difference <= out.largest) && !std::isnan(out.largest)) out.largest = difference;
   }
   if (out.differing > 0) out.relative = std::sqrt(squares / norm);

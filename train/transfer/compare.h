@@ -32,7 +32,6 @@ struct TensorDifference {
   bool is_within(double tolerance) const {
     return same_shape() && same_dtype() && (differing == 0 || largest <= tolerance);
   }
-  bool equal() const { return same_shape() && same_dtype() && differing == 0; }
 };
 
 /// The differences of all tensors of either state, in alphabetical order of their names. Numbers are

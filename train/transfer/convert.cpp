@@ -55,9 +55,7 @@ OptionValue low_rank_of(const std::vector<ConvertedLayer>& layers,
                         const attention::TransformerConfig& model) {
   std::vector<int64_t> ranks(model.layers * model.linears_per_block(), 0);
   for (const ConvertedLayer& each : layers) ranks[each.layer.index] = each.layer.rank;
-  const bool equal =
-      std::ranges::all_of(ranks, [&](int64_t rank) { return rank == ranks.front(); });
-  if (equal) return ranks.front();
+  if (ranks == std::vector(ranks.size(), ranks.front())) return ranks.front();
   return ranks;
 }
 

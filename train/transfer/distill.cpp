@@ -39,10 +39,6 @@ Prediction observed(Transformer& model, const data::Batch& part, const nn::Pass&
   return predict(logits_of(model), part, pass);
 }
 
-bool has_class_token(const TransformerConfig& config) {
-  return !config.per_token && config.pooling == "cls";
-}
-
 void check_same(const char* option, const char* what, int64_t teacher, int64_t student) {
   check<ConfigError>(teacher == student, "train.", option, ": the teacher has ", what, " = ",
                      teacher, ", the student ", student, "; expected the same");
@@ -55,8 +51,8 @@ void check_layers(Transformer& teacher, Transformer& student, const DistillOptio
   check_same(option, "model.layers", t.layers, s.layers);
   check_same(option, "model.heads", t.heads, s.heads);
   if (options.outputs > 0) check_same(option, "model.d_model", t.d_model, s.d_model);
-  check<ConfigError>(has_class_token(t) == has_class_token(s), "train.", option, ": only the ",
-                     has_class_token(t) ? "teacher" : "student",
+  check<ConfigError>(t.has_class_token() == s.has_class_token(), "train.", option, ": only the ",
+                     t.has_class_token() ? "teacher" : "student",
                      " has model.pooling = \"cls\", so the sequences differ by the class token");
   if (options.weights == 0) return;
   for (const auto& [who, model] : {std::pair{"student", &student}, {"teacher", &teacher}})
@@ -171,7 +167,7 @@ Loss Distillation::loss(const data::Batch& part, const BatchSize& whole, const n
     add(name, weight, total / (size * static_cast<double>(layers.size())));
   };
   const double tokens =
-      static_cast<double>(whole.tokens + (has_class_token(config) ? whole.sequences : 0));
+      static_cast<double>(whole.tokens + (config.has_class_token() ? whole.sequences : 0));
   if (o.outputs > 0)
     add_over_layers("distill_outputs", o.outputs, tokens * static_cast<double>(config.d_model),
                     [&](size_t i) { return sum(square(layers[i].out - taught_layers[i].out)); });
@@ -193,14 +189,15 @@ Loss Distillation::loss(const data::Batch& part, const BatchSize& whole, const n
 
 Teacher load_teacher(const DistillOptions& options) {
   if (options.from.empty()) return {};
-  const SavedModel saved = load_model(options.from, options.checkpoint);
+  const SavedModel saved = load_model(find_checkpoint(options.from, options.checkpoint));
   return {saved.source(), model_of(saved)};
 }
 
 LossFn distilled_loss(Experiment& e, Teacher teacher) {
   if (!teacher.model) return {};
-  const auto distillation = std::make_shared<Distillation>(
-      std::move(teacher.model), e.model, e.task.info, e.distill, e.options.label_smoothing);
+  const auto distillation =
+      std::make_shared<Distillation>(std::move(teacher.model), e.model, e.task.info,
+                                     e.plan.train.distill, e.options.label_smoothing);
   return [distillation](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
     return distillation->loss(part, whole, pass);
   };

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
 #include <utility>
@@ -69,39 +68,6 @@ std::string changed_options(const attention::TransformerConfig& model,
     return "";
   }
   return out.empty() ? out : out + ": ";
-}
-
-/// Loads a checkpoint in which the tensors for which may_differ(name) holds may be missing, unused or
-/// of another shape. The model keeps its own `kept`.
-Fresh load(attention::Transformer& model, const Checkpoint& checkpoint,
-           const std::function<bool(const std::string&)>& may_differ,
-           const std::set<std::string>& kept = {}) {
-  nn::StateDict state = checkpoint.weights();
-  const nn::StateDict own = model.state_dict();
-  Fresh fresh;
-  for (const auto& [name, tensor] : own) {
-    const auto found = state.find(name);
-    if (kept.contains(name) && (may_differ(name) || found != state.end())) {
-      fresh.drawn.push_back(name);
-      state[name] = tensor.clone();
-    } else if (!may_differ(name) || (found != state.end() && fits(found->second, tensor))) {
-      fresh.taken.push_back(name);
-    } else {
-      fresh.initialised.push_back(name);
-      state[name] = tensor.clone();
-    }
-  }
-  for (const auto& [name, tensor] : checkpoint.model) {
-    if (!may_differ(name) || own.contains(name)) continue;
-    fresh.unused.push_back(name);
-    state.erase(name);
-  }
-  try {
-    model.load_state_dict(state);
-  } catch (const DataError& error) {
-    throw DataError(changed_options(model.config(), checkpoint) + error.what());
-  }
-  return fresh;
 }
 
 /// "{a,b}", "{0-3,5}"; "a" if there is only one. Integers are in ascending order.
@@ -195,19 +161,42 @@ bool changes_attention(const std::vector<std::string>& assignments) {
 
 Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
                    const LoadOptions& options) {
-  return load(
-      model, checkpoint,
-      [&](const std::string& name) { return options.other_attention && belongs_to_variant(name); },
-      options.new_draws ? random_tensors(model) : std::set<std::string>{});
+  const auto may_differ = [&](const std::string& name) {
+    return options.only_fitting || (options.other_attention && belongs_to_variant(name));
+  };
+  const std::set<std::string> kept =
+      options.new_draws ? random_tensors(model) : std::set<std::string>{};
+  nn::StateDict state = checkpoint.weights();
+  const nn::StateDict own = model.state_dict();
+  Fresh fresh;
+  for (const auto& [name, tensor] : own) {
+    const auto found = state.find(name);
+    if (kept.contains(name) && (may_differ(name) || found != state.end())) {
+      fresh.drawn.push_back(name);
+      state[name] = tensor.clone();
+    } else if (!may_differ(name) || (found != state.end() && fits(found->second, tensor))) {
+      fresh.taken.push_back(name);
+    } else {
+      fresh.initialised.push_back(name);
+      state[name] = tensor.clone();
+    }
+  }
+  for (const auto& [name, tensor] : checkpoint.model) {
+    if (!may_differ(name) || own.contains(name)) continue;
+    fresh.unused.push_back(name);
+    state.erase(name);
+  }
+  try {
+    model.load_state_dict(state);
+  } catch (const DataError& error) {
+    throw DataError(changed_options(model.config(), checkpoint) + error.what());
+  }
+  return fresh;
 }
 
 Fresh load_weights(attention::Transformer& model, const SavedModel& saved,
                    const LoadOptions& options) {
   return with_file_name(saved.file, [&] { return load_weights(model, saved.checkpoint, options); });
-}
-
-Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint) {
-  return load(model, checkpoint, [](const std::string&) { return true; });
 }
 
 void check_finite(const Checkpoint& checkpoint, const std::string& file) {
@@ -222,12 +211,12 @@ void check_finite(const Checkpoint& checkpoint, const std::string& file) {
 }
 
 std::string short_list(const std::vector<std::string>& names) {
-  return fmt::format("{}", fmt::join(shortened(names), ", "));
+  return comma_list(shortened(names));
 }
 
 Initialisation initialise(attention::Transformer& model, const InitOptions& options) {
-  const SavedModel saved = load_model(options.from, options.checkpoint);
-  const Fresh tensors = load_fitting_weights(model, saved.checkpoint);
+  const SavedModel saved = load_model(find_checkpoint(options.from, options.checkpoint));
+  const Fresh tensors = load_weights(model, saved.checkpoint, {.only_fitting = true});
   const nn::StateDict own = model.state_dict();
   check<ConfigError>(
       std::ranges::any_of(tensors.taken,

@@ -20,26 +20,28 @@ struct Fresh {
   std::vector<std::string> drawn;        // random numbers of the model that were kept as asked for
 };
 
-/// Calls f, whose DataErrors get the name of a file in front.
-template <class F>
+/// Calls f, whose errors of type E get the name of a file in front.
+template <class E = DataError, class F>
 auto with_file_name(const std::string& name, F f) {
   try {
     return f();
-  } catch (const DataError& error) {
-    throw DataError(name + ": " + error.what());
+  } catch (const E& error) {
+    throw E(name + ": " + error.what());
   }
 }
 
 /// The options of [model] that describe it, by name.
 EffectiveValues options_of_model(const attention::TransformerConfig& model);
 
-/// How the attention of a model may differ from that of the checkpoint.
+/// How a model may differ from that of the checkpoint.
 struct LoadOptions {
   /// Tensors that belong to attention variants may be missing, unused or of another shape.
   bool other_attention = false;
   /// The random numbers of variants (Capabilities::random) are those that the model was constructed
   /// with.
   bool new_draws = false;
+  /// Any tensor may be missing, unused or of another shape; the model keeps its own, then.
+  bool only_fitting = false;
 };
 
 /// Whether one of these assignments, "attention.type=linear", is to an option of [attention].
@@ -55,10 +57,6 @@ Fresh load_weights(attention::Transformer& model, const Checkpoint& checkpoint,
 Fresh load_weights(attention::Transformer& model, const SavedModel& saved,
                    const LoadOptions& options = {});
 
-/// Copies those weights that have the name and the shape of a tensor of the model, averaged ones
-/// where the checkpoint has them. The others stay as they are.
-Fresh load_fitting_weights(attention::Transformer& model, const Checkpoint& checkpoint);
-
 /// Throws DivergedError, naming `file` and the tensor, if the weights of a checkpoint hold a value that
 /// is not finite.
 void check_finite(const Checkpoint& checkpoint, const std::string& file);
@@ -72,7 +70,7 @@ struct Initialisation {
   Fresh tensors;
 };
 
-/// Initialises a model by load_fitting_weights(). Throws ConfigError if there is no such checkpoint, and
+/// Initialises a model by LoadOptions::only_fitting. Throws ConfigError if there is no such checkpoint, and
 /// if no matrix of its blocks (apart from those of attention variants) fits, naming the options that
 /// differ; DataError for a damaged file.
 Initialisation initialise(attention::Transformer& model, const InitOptions& options);

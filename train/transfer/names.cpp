@@ -16,9 +16,6 @@ namespace {
 /// The lines with each of these values in place of a mark in their names.
 std::vector<NameLine> with_values(const std::vector<NameLine>& lines, char mark,
                                   const std::vector<std::string>& values) {
-  const auto set = [&](std::string& name, const std::string& value) {
-    if (const size_t at = name.find(mark); at != std::string::npos) name.replace(at, 1, value);
-  };
   std::vector<NameLine> out;
   for (const NameLine& line : lines) {
     if (line.theirs.find(mark) == std::string::npos) {
@@ -27,8 +24,8 @@ std::vector<NameLine> with_values(const std::vector<NameLine>& lines, char mark,
     }
     for (const std::string& value : values) {
       out.push_back(line);
-      set(out.back().theirs, value);
-      for (std::string& name : out.back().ours) set(name, value);
+      out.back().theirs = replaced(line.theirs, mark, value);
+      for (std::string& name : out.back().ours) name = replaced(name, mark, value);
     }
   }
   return out;
@@ -104,15 +101,13 @@ void put(nn::StateDict& state, const NameLine& line, const Tensor& whole) {
   const auto parts = static_cast<int64_t>(line.ours.size());
   check<DataError>(parts == 1 || (whole.rank() >= 1 && whole.size(0) % parts == 0), line.theirs,
                    " has shape ", whole.shape(), "; expected as many rows for each of ",
-                   fmt::format("{}", fmt::join(line.ours, ", ")));
+                   comma_list(line.ours));
   for (int64_t i = 0; i < parts; ++i) {
     const int64_t rows = parts == 1 ? 0 : whole.size(0) / parts;
     state[line.ours[static_cast<size_t>(i)]] =
         parts == 1 ? whole : whole.slice(0, i * rows, (i + 1) * rows).contiguous();
   }
 }
-
-bool is_zero(const Tensor& t) { return identical(t, Tensor::zeros(t.shape(), t.dtype())); }
 
 }  // namespace
 
@@ -134,8 +129,8 @@ const NameScheme* find_scheme(const std::string& name) {
     if (scheme.name == name) return &scheme;
     names.push_back(scheme.name);
   }
-  check<ConfigError>(name == "longhand", "--names ", name, ": expected one of ",
-                     fmt::format("{}", fmt::join(names, ", ")), suggestion(name, names));
+  check<ConfigError>(name == "longhand", "--names ", name, ": expected one of ", comma_list(names),
+                     suggestion(name, names));
   return nullptr;
 }
 
@@ -218,8 +213,9 @@ nn::StateDict to_names(const NameScheme& scheme, const nn::StateDict& ours,
     for (const std::string& name : line.ours)
       if (const auto found = ours.find(name); found != ours.end()) parts.push_back(found->second);
     if (line.theirs.empty() && !parts.empty()) {
-      check<ConfigError>(is_zero(parts[0]), "--names ", scheme.name, ": ", scheme.title, " has no ",
-                         line.ours[0], ", which is not 0 in this checkpoint");
+      const Tensor zeros = Tensor::zeros(parts[0].shape(), parts[0].dtype());
+      check<ConfigError>(identical(parts[0], zeros), "--names ", scheme.name, ": ", scheme.title,
+                         " has no ", line.ours[0], ", which is not 0 in this checkpoint");
       left.erase(line.ours[0]);
       continue;
     }

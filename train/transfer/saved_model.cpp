@@ -78,12 +78,7 @@ std::vector<std::string> checkpoints_below(const std::string& all) {
 }
 
 fs::path find_checkpoint(const fs::path& run, const std::string& name) {
-  if (fs::is_regular_file(run)) {
-    check<ConfigError>(name.empty() || name == "best", run.string(),
-                       ": expected the directory of a run, whose checkpoint \"", name,
-                       "\" is wanted, got a file; name the directory, or no checkpoint");
-    return run;
-  }
+  if (fs::is_regular_file(run)) return run;
   check<ConfigError>(fs::is_directory(run), "no run directory ", run.string());
   const fs::path folder = run / "checkpoints";
   for (const std::string& file : {name, name + ".h5"})
@@ -97,6 +92,13 @@ fs::path find_checkpoint(const fs::path& run, const std::string& name) {
   }
   throw ConfigError(concat_message(run.string(), " has no checkpoint \"", name, "\"; ",
                                    found.empty() ? "it has none yet" : "expected one of " + found));
+}
+
+void check_checkpoint_name(const fs::path& run, const std::string& name,
+                           const std::string& option) {
+  check<ConfigError>(name.empty() || name == "best" || !fs::is_regular_file(run), run.string(),
+                     ": expected the directory of a run, because ", option, " is \"", name,
+                     "\", got a single checkpoint; name the directory, or leave out ", option);
 }
 
 void SavedModel::check_paths(std::initializer_list<std::string_view> options,
@@ -160,6 +162,7 @@ void SavedModel::check_data(const data::Task& task, const Config& used) const {
 }
 
 SavedModel load_model(const fs::path& run, const std::string& name) {
+  check_checkpoint_name(run, name, "--checkpoint");
   const std::string file = find_checkpoint(run, name).string();
   Checkpoint checkpoint = load(file);
   Config config = Config::parse(checkpoint.config, file + ": config");  // which inspect prints

@@ -31,8 +31,13 @@ std::vector<std::string> checkpoints_below(const std::string& all);
 
 /// Returns the path of a checkpoint of a run: `name` is "best", "last", or the name of a file in its
 /// checkpoints folder, in which zeros before a number may be omitted ("step-5"). Without a best one (before the first evaluation) it is the last. `run` may
-/// also be a checkpoint file itself, with `name` empty or "best". Throws ConfigError if there is none.
+/// also be a checkpoint file itself, whatever `name` is. Throws ConfigError if there is none.
 std::filesystem::path find_checkpoint(const std::filesystem::path& run, const std::string& name);
+
+/// Throws ConfigError, naming `option`, if a user has named one checkpoint of a run, other than "best", but
+/// `run` is a checkpoint file. Configurations of runs that exist may name both: see find_checkpoint().
+void check_checkpoint_name(const std::filesystem::path& run, const std::string& name,
+                           const std::string& option);
 
 /// A checkpoint of a run with the configuration stored in it.
 struct SavedModel {
@@ -64,7 +69,8 @@ inline constexpr const char* data_remedy =
     "; restore the data, or name them with --set data.path=PATH; --accept-data takes them as they "
     "are";
 
-/// Loads and verifies the checkpoint found by find_checkpoint(). Throws DataError if it is invalid.
+/// Loads and verifies the checkpoint that --checkpoint names: see check_checkpoint_name() and
+/// find_checkpoint(). Throws DataError if it is invalid.
 SavedModel load_model(const std::filesystem::path& run, const std::string& name = "best");
 
 }  // namespace longhand::train

@@ -120,9 +120,8 @@ Imported import_weights(const TensorFile& file, const Config& config, const std:
 
   attention::Transformer model(nn::root(DType::f32, read_seed(config)), described);
   out.tensors = with_file_name(name, [&] {
-    if (options.partial) return load_fitting_weights(model, checkpoint);
-    check_names(model, checkpoint.model, translated.theirs);
-    return load_weights(model, checkpoint);
+    if (!options.partial) check_names(model, checkpoint.model, translated.theirs);
+    return load_weights(model, checkpoint, {.only_fitting = options.partial});
   });
   check<DataError>(!out.tensors.taken.empty(), name,
                    ": none of its tensors has the name and the shape of one of the model; it has ",

@@ -32,21 +32,7 @@
 
 namespace longhand::attention::tile {
 
-/// Sizes, and the division into blocks.
-struct DeltaRule {
-  int64_t B, N, H, m, E;
-  bool initial;    // whether the rule begins with a state
-  int64_t tokens;  // of a block
-  int64_t blocks = (N + tokens - 1) / tokens;
-
-  /// Every kept_every-th of the states before blocks is saved for the gradients.
-  static constexpr int64_t kept_every = 4;
-
-  int64_t heads() const { return B * H; }
-  /// Whether there is a state before a block; zeros are none.
-  bool has_state(int64_t block_) const { return block_ > 0 || initial; }
-  int64_t first(int64_t block_) const { return block_ * tokens; }
-  int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }
+struct DeltaRule : TokenBlocks {
   int64_t state_size() const { return m * E; }
 };
 
@@ -89,11 +75,9 @@ class DeltaBlocks {
     zeros_ = scratch.take<T>(ld_);
     dA_ = scratch.take<T>(of_token_ * ld_ * ld_);
     y_ = scratch.take<T>(of_token_ * ld_ * E_);
-    d_ = scratch.take<T>(ld_ * E_);
-    rows_transposed_ = scratch.take<T>(ld_ * E_);
+    scratch.take_each(ld_ * E_, d_, rows_transposed_);
     state_transposed_ = scratch.take<T>(m_ * E_);
-    dq_ = scratch.take<T>(ld_ * m_);
-    dr_ = scratch.take<T>(ld_ * m_);
+    scratch.take_each(ld_ * m_, dq_, dr_);
     dk_ = scratch.take<T>(of_token_ * ld_ * m_);
     end_ = scratch.take<double>(m_);
   }

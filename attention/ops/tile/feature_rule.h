@@ -25,14 +25,14 @@ inline FeatureRule feature_rule(const char* op, const Variable& x, const Feature
           ((W.rank() == 2 || (W.rank() == 3 && W.size(0) == x.size(2))) &&
            W.size(-1) == x.size(3) && W.dtype() == x.dtype() && (rule.exponentials || rule.waves)),
       op, ": expected a projection (m, D) or (H, m, D), only with exponentials or waves, for q ",
-      x.shape(), " of ", x.dtype(), ", got ", W.defined() ? W.shape() : Shape{});
+      x.shape(), " of ", x.dtype(), ", got ", W.shape());
   check<ShapeError>(!rule.waves || (W.defined() && !rule.exponentials), op,
                     ": expected a projection, and no exponentials, with waves");
   check<ShapeError>(
       !phases.defined() || (rule.waves && phases.dtype() == W.dtype() &&
                             phases.unsqueeze(-1).shape() == W.slice(-1, 0, 1).shape()),
       op, ": expected a phase for each row of the projection, only with waves, got ",
-      phases.defined() ? phases.shape() : Shape{});
+      phases.shape());
   if (W.defined()) {
     W = W.contiguous();
     rule.m = W.size(-2) * (rule.pairs() ? 2 : 1);

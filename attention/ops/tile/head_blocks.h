@@ -32,7 +32,7 @@ namespace longhand::attention::tile {
 template <class T>
 class HeadBlocks {
  public:
-  HeadBlocks(const ScanRule& rule, const ScanTensors& x, int slots, bool gradients,
+  HeadBlocks(const ScanRule& rule, const ScanTensors& x, int64_t slots, bool gradients,
              Scratch& scratch)
       : rule_(rule),
         x_(x),
@@ -40,7 +40,7 @@ class HeadBlocks {
         k_(rule.heads<const T>(x.k)),
         v_(rule.heads<const T>(x.v)),
         ld_(rule.lanes()),
-        queries_(rule.features, rule.features.m, scratch, ld_),
+        queries_(rule.features, rule.m, scratch, ld_),
         decay_(ld_, scratch),
         steps_(scratch.take<double>(ld_)),
         c_(scratch.take<T>(ld_)),
@@ -48,38 +48,35 @@ class HeadBlocks {
         delta_(scratch.take<T>(ld_)),
         rows_(scratch.take<T>(ld_ * rule.E)),
         A_(scratch.take<T>(ld_ * ld_)),
-        zeros_(scratch.take<T>(std::max(ld_, rule.features.m))) {
-    for (int i = 0; i < slots; ++i)
-      keys_.emplace_back(rule.features, rule.features.m, scratch, ld_);
+        zeros_(scratch.take<T>(std::max(ld_, rule.m))) {
+    for (int64_t i = 0; i < slots; ++i) keys_.emplace_back(rule.features, rule.m, scratch, ld_);
     if (!gradients) return;
-    df_ = scratch.take<T>(rule.features.m * ld_);
-    dA_ = scratch.take<T>(ld_ * ld_);
-    dA_transposed_ = scratch.take<T>(ld_ * ld_);
-    dn_transposed_ = scratch.take<T>(ld_ * rule.E);
-    v_transposed_ = scratch.take<T>(ld_ * rule.E);
+    df_ = scratch.take<T>(rule.m * ld_);
+    scratch.take_each(ld_ * ld_, dA_, dA_transposed_);
+    scratch.take_each(ld_ * rule.E, dn_transposed_, v_transposed_);
     dG_ = scratch.take<T>(ld_);
   }
 
   /// Numbers that a block keeps for the gradients: the features, if they are expensive.
   static int64_t kept_size(const ScanRule& rule) {
-    return rule.features.projection.defined() ? 2 * rule.features.m * rule.lanes() : 0;
+    return rule.features.projection.defined() ? 2 * rule.m * rule.lanes() : 0;
   }
 
   void start(int64_t b, int64_t h) {
     b_ = b, h_ = h;
     scale_ = x_.scales<T>(rule_, b * rule_.H + h);
     decay_.clear();
-    std::fill_n(zeros_, std::max(ld_, rule_.features.m), T{0});
+    std::fill_n(zeros_, std::max(ld_, rule_.m), T{0});
   }
 
   /// Computes the features of the keys of a block, and its decays. `before` is the scale before the
   /// block; with find_scale, the scales of the block are computed first.
-  void load_keys(int slot, int64_t block_, T before, bool find_scale) {
+  void load_keys(int64_t slot, int64_t block_, T before, bool find_scale) {
     FeatureTile<T>& f = keys_[slot];
     const int64_t first = rule_.first(block_), count = rule_.count(block_);
     f.start(k_, b_, h_, first, count, true, kept_features(block_, 0), x_.has_kept);
     if (x_.has_kept) return use(block_, before);
-    f.compute(0, rule_.features.m);
+    f.compute(0, rule_.m);
     if (rule_.features.exponentials && find_scale) {
       f.largest(top_);
       for (int64_t j = 0; j < count; ++j) {
@@ -108,7 +105,7 @@ class HeadBlocks {
     queries_.start(q_, b_, h_, rule_.first(block_), rule_.count(block_), rule_.query_norm,
                    kept_features(block_, 1), x_.has_kept);
     if (x_.has_kept) return;
-    queries_.compute(0, rule_.features.m);
+    queries_.compute(0, rule_.m);
     if (!rule_.features.exponentials) return;
     queries_.largest(top_);
     queries_.exponentiate(top_);
@@ -135,9 +132,9 @@ class HeadBlocks {
   }
 
   /// Computes out of the loaded block from the state before it; null: there is none.
-  void attend(int slot, int64_t block_, const T* S, T* to, int64_t token) {
+  void attend(int64_t slot, int64_t block_, const T* S, T* to, int64_t token) {
     FeatureTile<T>&f = keys_[slot], &g = queries_;
-    const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
+    const int64_t m = rule_.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, g.features(), zeros_,
                     decay_.within(), A_, ld_);
     if (S) kernels::gemm_tile<T>(count, E, m, {g.features(), 1, lanes}, S, E, to, token, false);
@@ -163,7 +160,7 @@ class HeadBlocks {
   }
 
   /// Replaces the state before the loaded block by the state after it.
-  void advance(int slot, int64_t block_, T* S) {
+  void advance(int64_t slot, int64_t block_, T* S) {
     weigh(v_.at(b_, rule_.first(block_), h_), v_.token, decay_.to_last(), rule_.count(block_),
           rows_);
     add_block(S, keys_[slot], decay_.to_last());
@@ -177,8 +174,8 @@ class HeadBlocks {
   /// Computes the gradients of a block whose keys and queries are loaded, from the state S before
   /// it, null if there is none, and the gradient R of the state after it, zeros unless `later`. R
   /// becomes the gradient of S.
-  void gradients(int slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R, bool later,
-                 ScanGradients& to) {
+  void gradients(int64_t slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R,
+                 bool later, ScanGradients& to) {
     FeatureTile<T>& f = keys_[slot];
     const int64_t first = rule_.first(block_), count = f.count(), lanes = f.lanes(), E = rule_.E;
     const T *const dn = dout.at(b_, first, h_), *const values = v_.at(b_, first, h_);
@@ -206,7 +203,7 @@ class HeadBlocks {
   /// Called before the first of the blocks, which are processed in reverse, and between two.
   void end_decay(const T* S, const T* R) {
     T sum = 0;
-    if (S) simd([&, n = rule_.state().size()] { sum = kernels::row_dot(S, R, n); });
+    if (S) simd([&, n = rule_.state_size()] { sum = kernels::row_dot(S, R, n); });
     dg_ = static_cast<double>(sum);
   }
 
@@ -217,7 +214,7 @@ class HeadBlocks {
   // Of keys, 0, or of queries, 1.
   T* kept_features(int64_t block_, int64_t which) {
     T* const kept = x_.kept_of<T>(b_ * rule_.H + h_, block_);
-    return kept ? kept + which * rule_.features.m * ld_ : nullptr;
+    return kept ? kept + which * rule_.m * ld_ : nullptr;
   }
   double log_decay(int64_t i) const {
     if (!rule_.decays) return 0;
@@ -242,9 +239,9 @@ class HeadBlocks {
   }
   // s = e^C_last s + Σ_i f_i [rows_i, u_i]ᵀ
   void add_block(T* s, FeatureTile<T>& tile, const T* u) const {
-    const int64_t m = rule_.features.m, E = rule_.E, lanes = tile.lanes();
+    const int64_t m = rule_.m, E = rule_.E, lanes = tile.lanes();
     T* const f = tile.features();
-    simd([=, n = rule_.state().size(), normalizer = rule_.normalizer, decay = decay_.whole()] {
+    simd([=, n = rule_.state_size(), normalizer = rule_.normalizer, decay = decay_.whole()] {
       if (decay != 1)
         for (int64_t i = 0; i < n; ++i) s[i] *= decay;
       if (normalizer) add_sums_of_lanes(f, u, m, lanes, s + m * E);
@@ -265,7 +262,7 @@ class HeadBlocks {
 
   void value_gradients(FeatureTile<T>& f, int64_t first, const T* dn, int64_t token, const T* R,
                        Gradient& dv) {
-    const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
+    const int64_t m = rule_.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     const Heads<T> to = rule_.heads<T>(dv.to);
     pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, queries_.features(), zeros_,
                     decay_.within(), A_, ld_);
@@ -278,7 +275,7 @@ class HeadBlocks {
   }
   void key_gradients(FeatureTile<T>& f, int64_t first, const T* values, const T* R, bool decays,
                      Gradient& dk) {
-    const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
+    const int64_t m = rule_.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     const T *const pg = queries_.features(), *const to_last = decay_.to_last();
     pack_transposed(dA_, ld_, count, lanes, count, T{1}, dA_transposed_);
     for (int64_t j = 0; j < count; j += wide_step)
@@ -295,7 +292,7 @@ class HeadBlocks {
   }
   // Uses δ of load_dout().
   void query_gradients(FeatureTile<T>& f, int64_t first, const T* S, bool decays, Gradient& dq) {
-    const int64_t m = rule_.features.m, E = rule_.E, count = f.count(), lanes = f.lanes();
+    const int64_t m = rule_.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     for (int64_t i = 0; i < count; i += wide_step)
       kernels::gemm_tile<T>(m, std::min(wide_step, lanes - i), std::min(i + wide_step, count),
                             {f.features(), lanes, 1}, dA_ + i, ld_, df_ + i, lanes, false);
@@ -310,7 +307,7 @@ class HeadBlocks {
   }
   // dG_i += sign φ_i·dφ_i. With exponentials, df already includes the factor φ.
   void add_to_decay(FeatureTile<T>& tile, T sign) {
-    simd([=, m = rule_.features.m, lanes = tile.lanes(), all = tile.features(), df = df_, dG = dG_,
+    simd([=, m = rule_.m, lanes = tile.lanes(), all = tile.features(), df = df_, dG = dG_,
           exponentials = rule_.features.exponentials] {
       for (int64_t l = 0; l < m; ++l)
         for_lanes(lanes, [=, d = df + l * lanes, f = all + l * lanes](int64_t i) {

@@ -9,6 +9,7 @@
 #include <limits>
 #include <numbers>
 
+#include "longhand/core/dtype.h"
 #include "longhand/core/kernels/gemm_tile.h"
 #include "longhand/core/math.h"
 #include "longhand/core/simd.h"
@@ -71,6 +72,10 @@ struct Base<float> {
     return x < -126 ? 0 : z;
   }
 };
+
+inline double log_e_of(DType dtype) {
+  return dtype == DType::f32 ? Base<float>::log_e : Base<double>::log_e;
+}
 
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();

@@ -22,11 +22,6 @@ struct KeyRows {
   T* at(int64_t j) const { return data + j * step; }
 };
 
-template <class T>
-void prefetch_row(const T* row, int64_t n) {
-  for (int64_t d = 0; d < n; d += 64 / int64_t{sizeof(T)}) __builtin_prefetch(row + d);
-}
-
 /// to[n] = x·row_j for the keys j = keys[n]. For use inside simd().
 template <class T>
 void dots(const T* x, const KeyRows<const T>& rows, const std::vector<int32_t>& keys, int64_t D,

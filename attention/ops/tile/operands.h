@@ -32,6 +32,12 @@ struct Heads {
         head(t.strides()[2]) {}
 };
 
+/// Begins to load a row of n numbers.
+template <class T>
+void prefetch_row(const T* row, int64_t n) {
+  for (int64_t d = 0; d < n; d += 64 / int64_t{sizeof(T)}) __builtin_prefetch(row + d);
+}
+
 /// Whether the rows of D numbers of x (B, N, H, D) are contiguous, and tokens do not share rows:
 /// gemm_tile() requires strides other than 0.
 inline bool has_contiguous_rows(const Tensor& x) {
@@ -44,6 +50,19 @@ inline Variable with_contiguous_rows(const Variable& x) {
 }
 inline Tensor with_contiguous_rows(const Tensor& x) {
   return has_contiguous_rows(x) ? x : x.contiguous();
+}
+
+/// The numbers of x; null if it is undefined.
+template <class T, class X>
+auto data_or_null(X& x) -> decltype(x.template data<T>()) {
+  return x.defined() ? x.template data<T>() : nullptr;
+}
+
+/// Throws ShapeError, naming the operation and the operand, unless x has this dtype and shape.
+inline void check_operand(const char* op, const char* name, const Tensor& x, DType dtype,
+                          const Shape& shape) {
+  check<ShapeError>(x.shape() == shape && x.dtype() == dtype, op, ": expected ", name, " ", dtype,
+                    " of shape ", shape, ", got ", x.dtype(), " of shape ", x.shape());
 }
 
 /// The lengths (B) i32, or n for all sequences if they are undefined. Throws ShapeError, naming

@@ -49,15 +49,12 @@ void ProbabilityDropout::key_words(int64_t head, int64_t begin, int64_t count, u
 template <class F>
 void ProbabilityDropout::for_heads(int64_t count, int64_t N, int64_t M, F f) const {
   const int64_t pairs = (M + 1) / 2;
-  parallel_for(count, 1, [&](int64_t from, int64_t to) {
+  parallel_for_each(count, 1, [&](int64_t head) {
     std::vector<uint32_t> a(N), b(N), c(pairs), d(pairs);
-    for (int64_t head = from; head < to; ++head) {
-      query_words(head, 0, N, a.data(), b.data());
-      key_words(head, 0, pairs, c.data(), d.data());
-      f(head, [&](int64_t i, int64_t j) {
-        return keeps(dropout_hash(a[i], b[i], c[j / 2], d[j / 2]), j);
-      });
-    }
+    query_words(head, 0, N, a.data(), b.data());
+    key_words(head, 0, pairs, c.data(), d.data());
+    f(head,
+      [&](int64_t i, int64_t j) { return keeps(dropout_hash(a[i], b[i], c[j / 2], d[j / 2]), j); });
   });
 }
 

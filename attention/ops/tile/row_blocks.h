@@ -15,13 +15,13 @@ namespace longhand::attention::tile {
 template <class T, class Pairs>
 class RowBlocks {
  public:
-  RowBlocks(const ScanRule& rule, const ScanTensors& x, int, bool gradients, Scratch& scratch)
+  RowBlocks(const ScanRule& rule, const ScanTensors& x, int64_t, bool gradients, Scratch& scratch)
       : rule_(rule),
         x_(x),
         q_(x.q),
         k_(x.k),
         v_(x.v),
-        m_(rule.features.m),
+        m_(rule.m),
         ld_(rule.lanes()),
         pairs_(rule.decays && !rule.channels ? x.log_decay.unsqueeze(3) : x.log_decay, m_, ld_,
                scratch),
@@ -33,8 +33,7 @@ class RowBlocks {
     if (!gradients) return;
     dA_ = scratch.take<T>(ld_ * ld_);
     dn_transposed_ = scratch.take<T>(ld_ * rule.E);
-    dq_ = scratch.take<T>(ld_ * m_);
-    dk_ = scratch.take<T>(ld_ * m_);
+    scratch.take_each(ld_ * m_, dq_, dk_);
     dg_ = scratch.take<double>(m_);
   }
 
@@ -45,7 +44,7 @@ class RowBlocks {
     b_ = b, h_ = h;
     pairs_.start();
   }
-  void load_keys(int, int64_t block_, T, bool) { use(block_, 0); }
+  void load_keys(int64_t, int64_t block_, T, bool) { use(block_, 0); }
   void load_queries(int64_t) {}
   void put_log_scales(int64_t, Tensor&) const {}  // there are none without exponentials
   T scale_before(int64_t) const { return 0; }
@@ -60,7 +59,7 @@ class RowBlocks {
     pairs_.add_log_decay(b_, h_, rule_.first(block_), rule_.count(block_), total);
   }
 
-  void attend(int, int64_t block_, const T* S, T* to, int64_t token) {
+  void attend(int64_t, int64_t block_, const T* S, T* to, int64_t token) {
     const int64_t E = rule_.E;
     weights(block_);
     if (S) {
@@ -79,7 +78,7 @@ class RowBlocks {
     });
   }
 
-  void advance(int, int64_t, T* S) {
+  void advance(int64_t, int64_t, T* S) {
     pairs_.to_last(keys(), k_.token, weighed_);
     add_block(S, weighed_, v_.at(b_, first_, h_), v_.token, nullptr);
   }
@@ -89,7 +88,7 @@ class RowBlocks {
     add_block(R, weighed_, dout.at(b_, first_, h_), dout.token, delta_);
   }
 
-  void gradients(int, int64_t block_, const Heads<const T>& dout, const T* S, T* R, bool later,
+  void gradients(int64_t, int64_t block_, const Heads<const T>& dout, const T* S, T* R, bool later,
                  ScanGradients& to) {
     const int64_t E = rule_.E;
     const T *const dn = dout.at(b_, first_, h_), *const values = v_.at(b_, first_, h_);

@@ -17,21 +17,6 @@
 
 namespace longhand::attention::tile {
 
-// The memory of a task: its blocks, with features of several blocks of keys, and a number of states.
-struct TaskSize {
-  int slots = 0;
-  int64_t states = 0;
-  bool gradients = false;
-};
-template <class T, class Blocks>
-struct Task {
-  Task(const ScanRule& rule, const ScanTensors& x, const TaskSize& size, Scratch& scratch)
-      : blocks(rule, x, size.slots, size.gradients, scratch),
-        states(scratch.take<T>(size.states * rule.state().size())) {}
-  Blocks blocks;
-  T* states;
-};
-
 // Blocks [begin, end) of a head, which a task processes.
 struct Group {
   int64_t head, index, begin, end;
@@ -42,34 +27,29 @@ template <class T, class Blocks, class F>
 void for_groups(const ScanRule& rule, const ScanTensors& x, int64_t first, int64_t last,
                 const TaskSize& size, F visit) {
   const int64_t count = last - first;
-  parallel_for(rule.heads() * count, 1, [&](int64_t from, int64_t to) {
+  parallel_for_each(rule.heads() * count, 1, [&](int64_t at) {
     const kernels::SubnormalsAsZeros zeros;
-    for (int64_t at = from; at < to; ++at) {
-      const int64_t head = at / count, index = first + at % count;
-      Workspace<Task<T, Blocks>> task(rule, x, size);
-      task->blocks.start(head / rule.H, head % rule.H);
-      visit(Group{head, index, index * rule.blocks_of_group,
-                  std::min(rule.blocks, (index + 1) * rule.blocks_of_group)},
-            task->blocks, task->states);
-    }
+    const int64_t head = at / count, index = first + at % count;
+    Workspace<Task<T, Blocks>> task(rule, x, size);
+    task->blocks.start(head / rule.H, head % rule.H);
+    visit(Group{head, index, index * rule.blocks_of_group,
+                std::min(rule.blocks, (index + 1) * rule.blocks_of_group)},
+          task->blocks, task->states);
   });
 }
 
-// Properties of groups that joins require: the sum of g over each group, (heads, groups, 1 or m),
-// and the scale before each group, (heads, groups, 1).
-struct Groups {
-  Tensor log_decays, scales;
-  Groups(const ScanRule& rule, DType dtype)
-      : log_decays(Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype)),
-        scales(Tensor::zeros({rule.heads(), rule.groups, 1}, dtype)) {}
-};
+// The sum of g over each group, (heads, groups, 1 or m), at first 0.
+inline Tensor log_decays_of_groups(const ScanRule& rule, DType dtype) {
+  return Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype);
+}
 
 // Computes the state before each group, in `kept`, whose first state is the initial one. Returns
-// the scales.
+// the scales, (heads, groups, 1).
 template <class T, class Blocks>
-Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
-  const int64_t n = rule.state().size();
-  Groups groups(rule, x.q.dtype());
+Tensor states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
+  const int64_t n = rule.state_size();
+  Tensor log_decays = log_decays_of_groups(rule, x.q.dtype()),
+         scales = Tensor::zeros({rule.heads(), rule.groups, 1}, x.q.dtype());
   const auto sum = [&](const Group& group, Blocks& blocks, T*) {
     T* const s = kept.before<T>(group.head, group.end);
     std::fill_n(s, n, T{0});
@@ -80,36 +60,34 @@ Groups states_before(const ScanRule& rule, ScanTensors& x, KeptStates& kept) {
                                        : T{0},
                        true);
       blocks.advance(0, i, s);
-      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
+      if (rule.decays) blocks.add_log_decay(i, row<T>(log_decays, group.head, group.index));
     }
   };
   for_groups<T, Blocks>(rule, x, 0, rule.groups - 1, {.slots = 1}, sum);
-  parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
+  parallel_for_each(rule.heads(), 1, [&](int64_t head) {
     const kernels::SubnormalsAsZeros zeros;
     std::vector<JoinFactors<T>> joins(rule.decay_rows());
-    for (int64_t head = from; head < to; ++head) {
-      *row<T>(groups.scales, head, 0) = x.scale_at_start<T>(head);
-      for (int64_t group = 1; group < rule.groups; ++group) {
-        const int64_t at = group * rule.blocks_of_group;
-        const T own = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0},
-                before = *row<T>(groups.scales, head, group - 1);
-        for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = join_of(own, before + row<T>(groups.log_decays, head, group - 1)[l]);
-        join_states(rule.state(), kept.before<T>(head, at),
-                    kept.before<T>(head, at - rule.blocks_of_group), joins.data(), !rule.channels);
-        *row<T>(groups.scales, head, group) = joins[0].scale;
-      }
+    *row<T>(scales, head, 0) = x.scale_at_start<T>(head);
+    for (int64_t group = 1; group < rule.groups; ++group) {
+      const int64_t at = group * rule.blocks_of_group;
+      const T own = x.c ? x.scales<T>(rule, head)[rule.first(at) - 1] : T{0},
+              before = *row<T>(scales, head, group - 1);
+      for (size_t l = 0; l < joins.size(); ++l)
+        joins[l] = join_of(own, before + row<T>(log_decays, head, group - 1)[l]);
+      join_states(rule.state(), kept.before<T>(head, at),
+                  kept.before<T>(head, at - rule.blocks_of_group), joins.data(), !rule.channels);
+      *row<T>(scales, head, group) = joins[0].scale;
     }
   });
-  return groups;
+  return scales;
 }
 
 // ScanPasses::forward
 template <class T, class Blocks>
 void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor& out,
                   Tensor& final_states, Tensor& log_scales) {
-  const int64_t n = rule.state().size();
-  Groups groups = states_before<T, Blocks>(rule, x, kept);
+  const int64_t n = rule.state_size();
+  Tensor scales = states_before<T, Blocks>(rule, x, kept);
   const Heads<T> to = rule.heads<T>(out);
   const auto attend = [&](const Group& group, Blocks& blocks, T* s) {
     const auto [head, index, begin, end] = group;
@@ -120,8 +98,8 @@ void scan_forward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor
     const bool returns_state = index + 1 == rule.groups && final_states.defined();
     for (int64_t i = begin; i < end; ++i) {
       if (i > begin && i % kept.every == 0) std::copy_n(s, n, kept.before<T>(head, i));
-      blocks.load_keys(
-          0, i, i > begin ? blocks.scale_before(i) : *row<T>(groups.scales, head, index), true);
+      blocks.load_keys(0, i, i > begin ? blocks.scale_before(i) : *row<T>(scales, head, index),
+                       true);
       blocks.load_queries(i);
       if (log_scales.defined()) blocks.put_log_scales(i, log_scales);
       blocks.attend(0, i, rule.has_state(i) ? s : nullptr,
@@ -138,8 +116,8 @@ template <class T, class Blocks>
 Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
                     const Tensor& dfinal) {
   const bool read = rule.has_state(rule.blocks - 1) || dfinal.defined();
-  const int64_t n = read ? rule.state().size() : 0;
-  Groups groups(rule, x.q.dtype());
+  const int64_t n = read ? rule.state_size() : 0;
+  Tensor log_decays = log_decays_of_groups(rule, x.q.dtype());
   Tensor states = Tensor::empty({rule.heads(), rule.groups, n}, x.q.dtype());
   const auto after = [&](int64_t head, int64_t group) { return row<T>(states, head, group); };
   const Heads<const T> d = rule.heads<const T>(dout);
@@ -150,29 +128,27 @@ Tensor states_after(const ScanRule& rule, ScanTensors& x, const Tensor& dout,
       blocks.use(i, blocks.scale_before(i));
       blocks.load_queries(i);
       blocks.retreat(i, d, r);
-      if (rule.decays) blocks.add_log_decay(i, row<T>(groups.log_decays, group.head, group.index));
+      if (rule.decays) blocks.add_log_decay(i, row<T>(log_decays, group.head, group.index));
     }
   };
   for_groups<T, Blocks>(rule, x, 1, rule.groups, {}, sum);
-  parallel_for(rule.heads(), 1, [&](int64_t from, int64_t to) {
+  parallel_for_each(rule.heads(), 1, [&](int64_t head) {
     const kernels::SubnormalsAsZeros zeros;
     std::vector<JoinFactors<T>> joins(rule.decay_rows());
-    for (int64_t head = from; head < to; ++head) {
-      T* const last = after(head, rule.groups - 1);
-      if (dfinal.defined())
-        std::copy_n(dfinal.data<T>() + head * n, n, last);
-      else
-        std::fill_n(last, n, T{0});
-      const T* const c = x.scales<T>(rule, head);
-      for (int64_t group = rule.groups - 1; group > 0; --group) {
-        const int64_t first = rule.first(group * rule.blocks_of_group),
-                      end = std::min(rule.N, rule.first((group + 1) * rule.blocks_of_group));
-        const T rescaling = c ? c[first - 1] - c[end - 1] : T{0};
-        for (size_t l = 0; l < joins.size(); ++l)
-          joins[l] = {0, 1, Base<T>::power(rescaling + row<T>(groups.log_decays, head, group)[l])};
-        join_states(rule.state(), after(head, group - 1), after(head, group), joins.data(),
-                    !rule.channels);
-      }
+    T* const last = after(head, rule.groups - 1);
+    if (dfinal.defined())
+      std::copy_n(dfinal.data<T>() + head * n, n, last);
+    else
+      std::fill_n(last, n, T{0});
+    const T* const c = x.scales<T>(rule, head);
+    for (int64_t group = rule.groups - 1; group > 0; --group) {
+      const int64_t first = rule.first(group * rule.blocks_of_group),
+                    end = std::min(rule.N, rule.first((group + 1) * rule.blocks_of_group));
+      const T rescaling = c ? c[first - 1] - c[end - 1] : T{0};
+      for (size_t l = 0; l < joins.size(); ++l)
+        joins[l] = {0, 1, Base<T>::power(rescaling + row<T>(log_decays, head, group)[l])};
+      join_states(rule.state(), after(head, group - 1), after(head, group), joins.data(),
+                  !rule.channels);
     }
   });
   return states;
@@ -184,7 +160,7 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
                    const Tensor& final_states, const Tensor& dfinal, ScanGradients& to,
                    Tensor& dinitial) {
   constexpr int64_t every = ScanRule::kept_every;
-  const int64_t n = rule.state().size();
+  const int64_t n = rule.state_size();
   Tensor after = states_after<T, Blocks>(rule, x, dout, dfinal);
   const Heads<const T> d = rule.heads<const T>(dout);
   const auto retreat = [&](const Group& group, Blocks& blocks, T* states) {
@@ -199,7 +175,7 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
       from = (stop - 1) / every * every;
       if (rule.has_state(rule.blocks - 1)) std::copy_n(kept.before<T>(head, from), n, states);
       for (int64_t i = from; i < stop; ++i) {
-        const auto slot = static_cast<int>(i - from);
+        const int64_t slot = i - from;
         blocks.load_keys(slot, i, blocks.scale_before(i), false);
         if (i + 1 == stop) break;
         T* const s = states + slot * n;
@@ -209,15 +185,14 @@ void scan_backward(const ScanRule& rule, ScanTensors& x, KeptStates& kept, const
       for (int64_t i = stop - 1; i >= from; --i) {
         if (i + 1 < stop) blocks.use(i, blocks.scale_before(i));
         blocks.load_queries(i);
-        blocks.gradients(static_cast<int>(i - from), i, d,
-                         rule.has_state(i) ? states + (i - from) * n : nullptr, R,
+        blocks.gradients(i - from, i, d, rule.has_state(i) ? states + (i - from) * n : nullptr, R,
                          i + 1 < rule.blocks || dfinal.defined(), to);
       }
     }
     if (index == 0 && dinitial.defined()) std::copy_n(R, n, dinitial.data<T>() + head * n);
   };
   for_groups<T, Blocks>(rule, x, 0, rule.groups,
-                        {.slots = static_cast<int>(std::min(every, rule.blocks)),
+                        {.slots = std::min(every, rule.blocks),
                          .states = std::min(every, rule.blocks),
                          .gradients = true},
                         retreat);

@@ -5,12 +5,6 @@
 
 namespace longhand::attention::tile {
 
-/// The numbers (head, i, …) of x (heads, ., .).
-template <class T>
-T* row(Tensor& x, int64_t head, int64_t i) {
-  return x.data<T>() + (head * x.size(1) + i) * x.size(2);
-}
-
 /// Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ... A scan of one
 /// block without an initial state has none.
 struct KeptStates {
@@ -21,7 +15,7 @@ struct KeptStates {
       : states(Tensor::empty(
             {rule.heads(),
              rule.has_state(rule.blocks - 1) ? (rule.blocks + every_ - 1) / every_ : 0,
-             rule.state().size()},
+             rule.state_size()},
             dtype)),
         every(every_) {}
   template <class T>

@@ -16,8 +16,13 @@ namespace longhand::attention::tile {
 
 /// The number of tokens in a block, at most max_scan_block, with which N tokens need the fewest
 /// multiply-adds: `pair` for each pair of tokens in a block, and `state` for each token of a block that
-/// reads a state and passes one on. Short sequences are one block, without a state.
-inline int64_t tokens_of_block(int64_t N, int64_t pair, int64_t state, bool initial) {
+/// reads a state and passes one on. Short sequences are one block, without a state. Or the number `given`, if it is
+/// not 0; throws ShapeError, naming `op`, if that is too large.
+inline int64_t tokens_of_block(const char* op, int64_t given, int64_t N, int64_t pair,
+                               int64_t state, bool initial) {
+  check<ShapeError>(0 <= given && given <= max_scan_block, op, ": expected blocks of 1 to ",
+                    max_scan_block, " tokens, or 0, got ", given);
+  if (given) return given;
   constexpr int64_t least = scan_block, most = max_scan_block;
   int64_t best = least, fewest = std::numeric_limits<int64_t>::max();
   for (int64_t n = (N + most - 1) / most; n <= (N + least - 1) / least; ++n) {
@@ -29,34 +34,39 @@ inline int64_t tokens_of_block(int64_t N, int64_t pair, int64_t state, bool init
   return best;
 }
 
-struct ScanRule {
-  FeatureRule features;
-  int64_t B, N, H, E;
-  bool normalizer, decays, channels;  // decays: has a log_decay; channels: with one value a feature
-  int64_t tokens;                     // of a block
-  bool initial;                       // whether the scan begins with a state
-  bool query_norm;                    // t of queries includes their norm too
-  bool reverse;                       // from the last token to the first
-  int64_t blocks, groups, blocks_of_group;
+/// Sizes, and the division of tokens into blocks: of a scan or a delta rule.
+struct TokenBlocks {
+  int64_t B, N, H, m, E;
+  bool initial;    // whether there is a state before the first block
+  int64_t tokens;  // of a block
+  int64_t blocks = (N + tokens - 1) / tokens;
 
   /// Every kept_every-th of the states before blocks is saved for the gradients.
   static constexpr int64_t kept_every = 4;
 
-  ScanRule(const FeatureRule& f, const ScanInputs& x, bool initial_, const ScanOptions& options)
-      : features(f),
-        B(x.v.size(0)),
-        N(x.v.size(1)),
-        H(x.v.size(2)),
-        E(x.v.size(3)),
+  int64_t heads() const { return B * H; }
+  /// Whether there is a state before a block; zeros are none.
+  bool has_state(int64_t block_) const { return block_ > 0 || initial; }
+  int64_t first(int64_t block_) const { return block_ * tokens; }
+  int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }
+};
+
+struct ScanRule : TokenBlocks {
+  FeatureRule features;
+  bool normalizer, decays, channels;  // decays: has a log_decay; channels: with one value a feature
+  bool query_norm;                    // t of queries includes their norm too
+  bool reverse;                       // from the last token to the first
+  int64_t groups, blocks_of_group;
+
+  ScanRule(const TokenBlocks& all, const FeatureRule& f, const ScanInputs& x,
+           const ScanOptions& options)
+      : TokenBlocks(all),
+        features(f),
         normalizer(options.normalizer),
         decays(x.log_decay.defined()),
         channels(decays && x.log_decay.rank() == 4),
-        tokens(options.block ? options.block
-                             : tokens_of_block(N, 4 * f.m + 3 * E, 7 * f.m * E, initial_)),
-        initial(initial_),
         query_norm(options.query_norm),
-        reverse(options.reverse),
-        blocks((N + tokens - 1) / tokens) {
+        reverse(options.reverse) {
     // The blocks of each head are divided into groups, each a task, if there are few heads to
     // process in parallel, or if sums in f32 would become too long.
     constexpr int64_t tasks = 16, least = 12, unit = kept_every, tokens_of_sum = 16384;
@@ -65,12 +75,8 @@ struct ScanRule {
     blocks_of_group = ((blocks + groups - 1) / groups + unit - 1) / unit * unit;
     groups = (blocks + blocks_of_group - 1) / blocks_of_group;
   }
-  int64_t heads() const { return B * H; }
-  /// Whether there is a state before a block; zeros are none.
-  bool has_state(int64_t block_) const { return block_ > 0 || initial; }
+  using TokenBlocks::heads;
   int64_t lanes() const { return whole_lanes(tokens); }
-  int64_t first(int64_t block_) const { return block_ * tokens; }
-  int64_t count(int64_t block_) const { return std::min(tokens, N - block_ * tokens); }
   /// The i-th token of the scan.
   int64_t token(int64_t i) const { return reverse ? N - 1 - i : i; }
   /// Access to x (B, N, H, .) by the tokens of the scan.
@@ -80,10 +86,17 @@ struct ScanRule {
     if (reverse) out.data = out.at(0, N - 1, 0), out.token = -out.token;
     return out;
   }
-  StateShape state() const { return {features.m, E, normalizer}; }
+  StateShape state() const { return {m, E, normalizer}; }
+  int64_t state_size() const { return state().size(); }
   int64_t columns() const { return E + (normalizer ? 1 : 0); }
-  int64_t decay_rows() const { return channels ? features.m : 1; }
+  int64_t decay_rows() const { return channels ? m : 1; }
 };
+
+/// The numbers (head, i, …) of x (heads, ., .).
+template <class T>
+T* row(Tensor& x, int64_t head, int64_t i) {
+  return x.data<T>() + (head * x.size(1) + i) * x.size(2);
+}
 
 /// Operands, and the scale c (B, H, N) of exponentials, as exponents of Base; a state of zeros has
 /// the scale -inf.
@@ -103,8 +116,7 @@ struct ScanTensors {
   /// The memory of a block for what it keeps, or null.
   template <class T>
   T* kept_of(int64_t head, int64_t block_) {
-    return kept.defined() ? kept.data<T>() + (head * kept.size(1) + block_) * kept.size(2)
-                          : nullptr;
+    return kept.defined() ? row<T>(kept, head, block_) : nullptr;
   }
   template <class T>
   T scale_at_start(int64_t head) const {
@@ -122,6 +134,21 @@ inline Tensor kept_memory(const Shape& shape, DType dtype, int64_t most) {
 /// Destinations of the gradients.
 struct ScanGradients {
   Gradient q, k, v, log_decay;
+};
+
+/// The memory of a task: its blocks, with what is computed of the keys of several of them, and a number of states.
+struct TaskSize {
+  int64_t slots = 0, states = 0;
+  bool gradients = false;
+};
+template <class T, class Blocks>
+struct Task {
+  template <class Rule, class Operands>
+  Task(const Rule& rule, const Operands& x, const TaskSize& size, Scratch& scratch)
+      : blocks(rule, x, size.slots, size.gradients, scratch),
+        states(scratch.take<T>(size.states * rule.state_size())) {}
+  Blocks blocks;
+  T* states;
 };
 
 // ---- weights of a block: A (keys, ld), A_ji of key j <= query i ---------------------------------

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/core/parallel.h"
@@ -26,19 +25,18 @@ inline void add_sink(const Tensor& sink, double log_e, Tensor& out, Tensor& log_
     const Tensor scores = sink.contiguous();
     const T* const of_heads = scores.data<T>();
     T* const logs = log_sums.data<T>();
-    parallel_for(B * H, 1, [=](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        for (int64_t i = 0; i < N; ++i) {
-          T& log_sum = logs[r * N + i];
-          if (log_sum == -std::numeric_limits<T>::infinity()) continue;
-          const double l = static_cast<double>(log_sum) / log_e,
-                       s = static_cast<double>(of_heads[r % H]), top = std::max(l, s),
-                       all = top + std::log(std::exp(l - top) + std::exp(s - top));
-          const T factor = static_cast<T>(std::exp(l - all));
-          T* const row = to.at(r / H, i, r % H);
-          for (int64_t d = 0; d < D; ++d) row[d] *= factor;
-          log_sum = static_cast<T>(all * log_e);
-        }
+    parallel_for_each(B * H, 1, [=](int64_t r) {
+      for (int64_t i = 0; i < N; ++i) {
+        T& log_sum = logs[r * N + i];
+        if (log_sum == -std::numeric_limits<T>::infinity()) continue;
+        const double l = static_cast<double>(log_sum) / log_e,
+                     s = static_cast<double>(of_heads[r % H]), top = std::max(l, s),
+                     all = top + std::log(std::exp(l - top) + std::exp(s - top));
+        const T factor = static_cast<T>(std::exp(l - all));
+        T* const row = to.at(r / H, i, r % H);
+        for (int64_t d = 0; d < D; ++d) row[d] *= factor;
+        log_sum = static_cast<T>(all * log_e);
+      }
     });
   });
 }
@@ -53,24 +51,22 @@ inline Tensor sink_gradient(const Tensor& sink, double log_e, const Tensor& out,
     const Heads<const T> o(out), given(dout);
     const Tensor scores = sink.contiguous();
     const T *const of_heads = scores.data<T>(), *const logs = log_sums.data<T>();
-    const T* const of_logs = dlog_sums.defined() ? dlog_sums.data<T>() : nullptr;
+    const T* const of_logs = data_or_null<T>(dlog_sums);
     T* const to = grad.data<T>();
-    parallel_for(H, 1, [=](int64_t begin, int64_t end) {
-      for (int64_t h = begin; h < end; ++h) {
-        double sum = 0;
-        for (int64_t b = 0; b < B; ++b)
-          for (int64_t i = 0; i < N; ++i) {
-            const int64_t at = (b * H + h) * N + i;
-            if (logs[at] == -std::numeric_limits<T>::infinity()) continue;
-            const T *const x = o.at(b, i, h), *const dx = given.at(b, i, h);
-            double change = of_logs ? static_cast<double>(of_logs[at]) : 0;
-            for (int64_t d = 0; d < D; ++d)
-              change -= static_cast<double>(x[d]) * static_cast<double>(dx[d]);
-            sum += change * std::exp(static_cast<double>(of_heads[h]) -
-                                     static_cast<double>(logs[at]) / log_e);
-          }
-        to[h] = static_cast<T>(sum);
-      }
+    parallel_for_each(H, 1, [=](int64_t h) {
+      double sum = 0;
+      for (int64_t b = 0; b < B; ++b)
+        for (int64_t i = 0; i < N; ++i) {
+          const int64_t at = (b * H + h) * N + i;
+          if (logs[at] == -std::numeric_limits<T>::infinity()) continue;
+          const T *const x = o.at(b, i, h), *const dx = given.at(b, i, h);
+          double change = of_logs ? static_cast<double>(of_logs[at]) : 0;
+          for (int64_t d = 0; d < D; ++d)
+            change -= static_cast<double>(x[d]) * static_cast<double>(dx[d]);
+          sum += change *
+                 std::exp(static_cast<double>(of_heads[h]) - static_cast<double>(logs[at]) / log_e);
+        }
+      to[h] = static_cast<T>(sum);
     });
   });
   return grad;

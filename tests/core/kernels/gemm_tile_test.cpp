@@ -171,7 +171,7 @@ TEMPLATE_TEST_CASE("gemm_panels: against plain sums", "[gemm_tile]", float, doub
     Matrix<TestType> b(k, n, across ? 1 : n + 3, across ? k + 2 : 1, random);
     std::vector<TestType> panels(static_cast<size_t>(kernels::panels_size(k, n)),
                                  not_a_number<TestType>);
-    const int64_t count = (n + kernels::panel_width - 1) / kernels::panel_width;
+    const int64_t count = kernels::panels_of(n);
     const int64_t some = static_cast<int64_t>(random.below(static_cast<uint64_t>(count + 1)));
     for (const auto& [begin, end] : {std::pair{int64_t{0}, some}, std::pair{some, count}})
       kernels::pack_panels<TestType>(k, n, {b.data(), b.row, b.col}, 2, begin, end, panels.data());

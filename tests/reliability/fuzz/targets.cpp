@@ -428,11 +428,8 @@ std::vector<std::string> results_seeds() {
   results.kind = "ablate";
   train::Table table;
   table.name = "rates";
-  table.columns = {{"operation", "operation"}};
-  train::add_estimate(table.columns, "loss", "loss");
-  table.rows.emplace_back();
-  table.rows.back().emplace_back("all_reduce");
-  train::add_estimate(table.rows.back(), Estimate{1, 0.5, 1.5, 3});
+  add_row(table,
+          {{"operation", "all_reduce", "operation"}, {"loss", Estimate{1, 0.5, 1.5, 3}, "loss"}});
   results.tables.push_back(table);
   return {train::to_json(results)};
 }

@@ -290,8 +290,8 @@ TEST_CASE("differences name what differs, and by how much") {
   std::map<std::string, TensorDifference> found;
   for (const auto& each : differences(a, b)) found[each.name] = each;
   REQUIRE(found.size() == 7);
-  CHECK(found["equal"].equal());
-  CHECK_FALSE(found["far"].equal());
+  CHECK(found["equal"].is_within(0));
+  CHECK_FALSE(found["far"].is_within(0));
   CHECK(found["far"].differing == 1);
   CHECK(found["far"].largest == 0.5);
   CHECK(found["far"].relative == Approx(0.1));
@@ -300,10 +300,10 @@ TEST_CASE("differences name what differs, and by how much") {
   CHECK(std::isnan(found["nan"].largest));
   CHECK_FALSE(found["shape"].same_shape());
   CHECK(found["type"].differing == 0);
-  CHECK_FALSE(found["type"].equal());
+  CHECK_FALSE(found["type"].is_within(0));
   const nn::StateDict large{{"n", Tensor::from(std::vector<int64_t>{(int64_t{1} << 53) + 1}, {1})}};
   const nn::StateDict even{{"n", Tensor::from(std::vector<int64_t>{int64_t{1} << 53}, {1})}};
-  CHECK_FALSE(differences(large, even)[0].equal());
+  CHECK_FALSE(differences(large, even)[0].is_within(0));
 }
 
 TEST_CASE("weights are imported whole, or as far as they fit") {

@@ -191,13 +191,10 @@ TEST_CASE("tables: marks of cells, in every format") {
 }
 
 TEST_CASE("tables: estimates with their intervals") {
-  Table table{.name = "t", .title = "", .columns = {{"empty", ""}}};
-  add_estimate(table.columns, "x", "x");
+  Table table{.name = "t"};
   for (const Estimate& each : {Estimate{0.5, 0.4, 0.6, 9}, Estimate{0.99, 0.9, 1, 9},
-                               Estimate{2, std::nan(""), std::nan(""), 1}, Estimate{}}) {
-    table.rows.push_back({Cell{}});
-    add_estimate(table.rows.back(), each);
-  }
+                               Estimate{2, std::nan(""), std::nan(""), 1}, Estimate{}})
+    add_row(table, {{"empty", Cell{}}, {"x", each, "x"}});
   CHECK(to_text(without_empty_columns(with_intervals(table))) ==
         "x\n0.50 ±0.10\n0.990 (0.900 to 1.000)\n2\n-\n");
 }
@@ -219,9 +216,8 @@ TEST_CASE("tables: a mean has the digits that its interval justifies") {
 }
 
 TEST_CASE("tables: the chosen columns in their order, in every format; unknown ones are named") {
-  Table table{.name = "t", .title = "Title", .columns = {{"name", ""}}};
-  add_estimate(table.columns, "x", "x");
-  table.rows = {{"a", 0.5, 0.4, 0.6}};
+  Table table{.name = "t", .title = "Title"};
+  add_row(table, {{"name", "a"}, {"x", Estimate{0.5, 0.4, 0.6, 3}, "x"}});
   const TableStyle style{.columns = {"x", "name"}};
   CHECK(to_format("text", table, table, style) == "x           name\n0.50 ±0.10  a\n");
   CHECK(to_format("csv", table, table, style) == "x,name\r\n0.5,a\r\n");

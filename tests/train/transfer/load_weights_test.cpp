@@ -190,6 +190,37 @@ TEST_CASE("a resumed run needs its teacher, but not what it started from") {
              Contains("has changed since this run began"));
 }
 
+TEST_CASE("a checkpoint that is named beside a file is refused by new runs alone") {
+  const Runs runs;
+  const std::string file = "teacher/checkpoints/last.h5";
+  const std::vector<std::string> sources = {runs.from("init_from", file),
+                                            runs.from("distill_from", file)};
+  for (const std::string option : {"train.init_checkpoint", "train.distill_checkpoint"}) {
+    std::vector<std::string> named = sources;
+    named.push_back(option + "=last");
+    CHECK_THAT(message_of<ConfigError>([&] { Run::create(tiny(named), runs / "new"); }),
+               Contains("last.h5: expected the directory of a run, because " + option) &&
+                   Contains("got a single checkpoint; name the directory, or leave out " + option));
+  }
+  CHECK_FALSE(fs::exists(runs / "new"));
+
+  // As earlier versions accepted it.
+  int64_t step = 0;
+  Run::create(tiny(sources), runs / "run")->train(stop_after(1, step));
+  const fs::path config = runs / "run/config.toml", last = runs / "run/checkpoints/last.h5";
+  std::string text = read_text(config);
+  for (const std::string option : {"init_checkpoint = ", "distill_checkpoint = "})
+    text.replace(text.find(option + "\"best\""), option.size() + 6, option + "\"last\"");
+  write_text(config, text);
+  Checkpoint checkpoint = load(last);
+  checkpoint.config = text;
+  save(last, checkpoint);
+  CHECK(Run::resume(runs / "run")->step() == 1);
+  fs::remove(last);
+  fs::remove(runs / "run/summary.json");
+  CHECK(Run::resume(runs / "run")->step() == 0);
+}
+
 TEST_CASE("without weights of its terms, a teacher changes no bit") {
   const Runs runs;
   Run::create(tiny(), runs / "plain")->train();

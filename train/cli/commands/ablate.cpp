@@ -5,8 +5,6 @@
 #include <thread>
 
 #include "longhand/core/measure/clock.h"
-#include "longhand/core/parallel.h"
-#include "longhand/data/file.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/lab/estimate.h"
@@ -143,17 +141,15 @@ std::string describe(const train::Sweep& sweep, const train::EndedCell& cell) {
 
 // ---- tables
 
-/// The variants to be read by people: their labels stand for the values of the axes.
-train::Table variants_to_read(const train::Results& results, const train::Grid& grid) {
-  const train::Table table = with_intervals(results.table("variants"));
-  return without_empty_columns(without_columns(table, [&](size_t i) {
-    return std::ranges::find(grid.keys, table.columns[i].heading) != grid.keys.end();
-  }));
-}
-
 std::string variants_of(const AblateArguments& a, const train::Results& results,
                         const train::Grid& grid) {
-  return printed_table(a, results, results.table("variants"), variants_to_read(results, grid));
+  const train::Table& all = results.table("variants");
+  const train::Table table = with_intervals(all);
+  // For people the labels of variants stand for the values of the axes.
+  const train::Table readable = without_empty_columns(without_columns(table, [&](size_t i) {
+    return std::ranges::find(grid.keys, table.columns[i].heading) != grid.keys.end();
+  }));
+  return printed_table(a, results, all, readable);
 }
 
 std::string text_of(const AblateArguments& a, const train::Results& results,
@@ -453,7 +449,6 @@ int run(const AblateArguments& a, Opened& opened) {
 }
 
 int ablate(AblateArguments a) {
-  check_table(a);
   check<ConfigError>(!a.watch || !a.status.empty(), "--watch: expected --status DIR");
   if (!a.status.empty()) return a.watch ? watch(a) : print_status(a);
   if (!a.table.empty()) return print_table(a);

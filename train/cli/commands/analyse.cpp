@@ -16,9 +16,7 @@ struct AnalyseArguments : Common {
 template <class F>
 auto with_progress(const Common& a, F make) {
   Waiting progress(a.quiet || a.json, chosen_command());
-  return make([&](int64_t done, int64_t all, const std::string& next) {
-    progress.update(done, all, next);
-  });
+  return make(std::bind_front(&Waiting::update, &progress));
 }
 
 // ---- analyses of queries, keys and values: random ones, or those of a run
@@ -37,15 +35,13 @@ using Analysis = train::Results(const Options&, const train::LoadedRun*,
                                 const analyse::OnProgress&);
 
 template <class Options>
-int analyse_source(const AnalyseArguments<Options>& a, Analysis<Options> make,
-                   const Shown& shown = {}) {
-  Options options = a.options;
-  options.seed = seed_or_default(a);
+int analyse_source(AnalyseArguments<Options> a, Analysis<Options> make, const Shown& shown = {}) {
+  a.options.seed = seed_or_default(a);
   const std::optional<train::LoadedRun> run = open_run(a);
   return finish(a,
                 with_progress(a,
                               [&](const analyse::OnProgress& on_progress) {
-                                return make(options, run ? &*run : nullptr, on_progress);
+                                return make(a.options, run ? &*run : nullptr, on_progress);
                               }),
                 shown);
 }
@@ -63,47 +59,14 @@ void add_source(Command& c, Common& a, analyse::SourceOptions& options) {
   c.common(a, "results seed threads quiet json");
 }
 
-void add_error(Command& group) {
-  auto [c, a] = group.command<AnalyseArguments<analyse::ErrorOptions>>(
-      "error", [](const auto& given) { return analyse_source(given, analyse::error); });
-  c.add("--attention", a->options.attention).repeated();
-  c.add("--sizes", a->options.sizes).positive();
-  c.add("--draws", a->options.draws).positive();
-  c.add("--landmarks", a->options.landmarks).positive();
-  c.add("--steps", a->options.steps).positive();
-  add_source(c, *a, a->options);
-}
-
-void add_spectrum(Command& group) {
-  auto [c, a] =
-      group.command<AnalyseArguments<analyse::SourceOptions>>("spectrum", [](const auto& given) {
-        return analyse_source(given, analyse::spectrum, {.hidden = {"spectrum"}});
-      });
-  add_source(c, *a, a->options);
-}
-
-void add_kernel(Command& group) {
-  auto [c, a] =
-      group.command<AnalyseArguments<analyse::KernelOptions>>("kernel", [](const auto& given) {
-        analyse::check_kernel(given.options);
-        return analyse_source(given, analyse::kernel);
-      });
-  c.add("--kernel", a->options.kernel);
-  c.add("--sizes", a->options.kernels.sizes).positive();
-  c.add("--draws", a->options.kernels.draws).positive();
-  c.add("--ensemble", a->options.kernels.ensemble).positive();
-  c.flag("--keys", a->options.keys);
-  add_source(c, *a, a->options);
-}
-
 // ---- others
 
 struct LandmarkArguments : AnalyseArguments<analyse::LandmarksOptions> {
   std::optional<int64_t> tokens, dim;
 };
 
-int landmarks(const LandmarkArguments& a) {
-  analyse::LandmarksOptions options = a.options;
+int landmarks(LandmarkArguments a) {
+  analyse::LandmarksOptions& options = a.options;
   options.landmarks.seed = seed_or_default(a);
   if (!a.run.empty()) {
     check<ConfigError>(!a.dim && options.landmarks.norm == 0,
@@ -114,63 +77,88 @@ int landmarks(const LandmarkArguments& a) {
   const std::optional<train::LoadedRun> run = open_run(a);
   options.landmarks.tokens = a.tokens.value_or(options.landmarks.tokens);
   options.landmarks.dim = a.dim.value_or(options.landmarks.dim);
-  const train::Results results = [&] {
-    const Waiting waiting(a.quiet || a.json, "analyse landmarks");
-    return analyse::landmarks(options, run ? &*run : nullptr);
-  }();
-  return finish(a, results);
+  return finish(a, with_progress(a, [&](const analyse::OnProgress&) {
+                  return analyse::landmarks(options, run ? &*run : nullptr);
+                }));
 }
 
-void add_landmarks(Command& group) {
-  auto [c, a] = group.command<LandmarkArguments>("landmarks", landmarks);
-  c.add("--run", a->run);
-  c.common(*a, "checkpoint trust_paths split");
-  c.add("--count", a->options.count).positive();
-  c.add("--tokens", a->tokens).positive();
-  c.add("--head-dim", a->dim).positive();
-  c.add("--landmarks", a->options.landmarks.landmarks).positive();
-  c.add("--draws", a->options.landmarks.draws).positive();
-  c.add("--norm", a->options.landmarks.norm).not_negative();
-  c.common(*a, "results seed threads quiet json");
+struct EfficiencyArguments : AnalyseArguments<analyse::EfficiencyOptions> {
+  int64_t tokens = 4096;
+  double seconds = 0.3;
+};
+
+/// Measured in a process of its own; nothing if it failed.
+std::optional<train::Cost> measure(const EfficiencyArguments& a, const analyse::PlannedCost& p,
+                                   int& code) {
+  std::vector<std::string> more = {"--model", a.options.model, "--seed",
+                                   std::to_string(seed_or_default(a))};
+  const auto set = [&](const std::string& assignment) {
+    more.insert(more.end(), {"--set", "attention." + assignment});
+  };
+  if (!p.option.empty()) set(p.option + "=" + std::to_string(p.size));
+  if (a.options.naive && p.attention == "softmax") set("impl=naive");
+  const auto found = bench_in_child(a.options.what, {p.attention, p.length},
+                                    std::max(a.tokens, p.length), a.seconds, more, code);
+  if (!found) return {};
+  const Json& json = *found;
+  const double batch = json["batch"].get<double>();
+  const auto of_one = [&](const char* key) { return json[key].get<double>() / batch; };
+  return train::Cost{p.attention,
+                     p.size,
+                     p.length,
+                     of_one("seconds"),
+                     of_one("seconds_low"),
+                     of_one("seconds_high"),
+                     of_one("seconds_forward"),
+                     of_one("allocated_bytes")};
 }
 
-int maps(const AnalyseArguments<analyse::AttentionOptions>& a) {
-  analyse::AttentionOptions options = a.options;
-  options.split = a.split;
-  options.seed = seed_or_default(a);
-  check<ConfigError>(a.run.empty() != options.attention.empty(),
+int efficiency(const EfficiencyArguments& a) {
+  check<ConfigError>(a.options.what == "attention" || a.options.what == "step", "--what ",
+                     a.options.what, ": expected attention or step");
+  const std::vector<analyse::PlannedCost> planned = analyse::planned_costs(a.options);
+  Progress progress(a.quiet || a.json, "analyse efficiency", 2);
+  std::vector<train::Cost> costs;
+  int worst = success;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    const analyse::PlannedCost& p = planned[i];
+    progress.update(static_cast<int64_t>(i), static_cast<int64_t>(planned.size()),
+                    fmt::format("{}{} {}", p.attention,
+                                p.size ? fmt::format(" {}={}", p.option, p.size) : "", p.length));
+    int code = success;
+    if (const auto cost = measure(a, p, code))
+      costs.push_back(*cost);
+    else if (code == usage_error)
+      return code;
+    else
+      worst = failure;
+  }
+  progress.clear();
+  check(!costs.empty(), "analyse efficiency: no measurement succeeded");
+  const int code = finish(a, analyse::efficiency(a.options, costs));
+  return worst == success ? code : worst;
+}
+
+int maps(AnalyseArguments<analyse::AttentionOptions> a) {
+  a.options.split = a.split;
+  a.options.seed = seed_or_default(a);
+  check<ConfigError>(a.run.empty() != a.options.attention.empty(),
                      "analyse attention: expected either the directory of a run, or variants with "
                      "--attention");
   const std::optional<train::LoadedRun> run = open_run(a);
   const auto found = with_progress(a, [&](const analyse::OnProgress& on_progress) {
-    return analyse::attention(options, run ? &*run : nullptr, on_progress);
+    return analyse::attention(a.options, run ? &*run : nullptr, on_progress);
   });
   if (!a.json && !a.quiet) print_stdout("{}", found.drawn);
   return finish(a, found.results, {.hidden = {"maps"}});
 }
 
-void add_maps(Command& group) {
-  auto [c, a] = group.command<AnalyseArguments<analyse::AttentionOptions>>("attention", maps);
-  c.add("run", a->run);
-  c.common(*a, "checkpoint split");
-  c.add("--attention", a->options.attention).repeated();
-  c.add("--norm", a->options.inputs.norm).not_negative();
-  c.add("--head-dim", a->options.inputs.dim).positive();
-  c.add("--correlation", a->options.inputs.correlation);
-  c.flag("--same-keys", a->options.inputs.same_keys);
-  c.flag("--state", a->options.state);
-  c.flag("--causal", a->options.causal);
-  c.add("--index", a->options.index).not_negative();
-  c.add("--length", a->options.length).positive();
-  c.add("--size", a->options.size).positive();
-  c.common(*a, "results seed threads quiet json");
-}
-
-struct TaskArguments : AnalyseArguments<analyse::HeuristicsOptions> {
+struct TaskArguments : AnalyseArguments<data::HeuristicOptions> {
   std::string task;
 };
 
-int heuristics(const TaskArguments& a) {
+int heuristics(TaskArguments a) {
+  a.options.split = a.split;
   check<ConfigError>(!a.run.empty() || !a.task.empty(),
                      "analyse heuristics: expected a TASK or --run DIR");
   check<ConfigError>(a.run.empty() || (a.task.empty() && a.set.empty() && !a.seed),
@@ -186,35 +174,87 @@ int heuristics(const TaskArguments& a) {
     const Waiting waiting(a.quiet || a.json, "preparing data");
     made = train::read_task(config, splits);
   }
-  analyse::HeuristicsOptions options = a.options;
-  options.split = a.split;
   return finish(a, with_progress(a, [&](const analyse::OnProgress& on_progress) {
-                  return analyse::heuristics(options, run ? run->experiment->task : made,
+                  return analyse::heuristics(a.options, run ? run->experiment->task : made,
                                              run ? run->experiment.get() : nullptr, on_progress);
                 }));
-}
-
-void add_heuristics(Command& group) {
-  auto [c, a] = group.command<TaskArguments>("heuristics", heuristics);
-  c.add("task", a->task);
-  c.add("--run", a->run);
-  c.common(*a, "trust_paths checkpoint split");
-  c.add("--limit", a->options.limit).positive();
-  c.add("--train-limit", a->options.train_limit).positive();
-  c.common(*a, "set results seed threads quiet json words");
 }
 
 }  // namespace
 
 void add_analyse(Command& program) {
-  Command group = program.group("analyse");
-  add_error(group);
-  add_spectrum(group);
-  add_landmarks(group);
-  add_kernel(group);
-  add_analyse_efficiency(group);
-  add_maps(group);
-  add_heuristics(group);
+  auto [error, e] = program.command<AnalyseArguments<analyse::ErrorOptions>>(
+      "analyse error", [](const auto& given) { return analyse_source(given, analyse::error); });
+  error.add("--attention", e->options.attention).repeated();
+  error.add("--sizes", e->options.sizes).positive();
+  error.add("--draws", e->options.draws).positive();
+  error.add("--landmarks", e->options.landmarks).positive();
+  error.add("--steps", e->options.steps).positive();
+  add_source(error, *e, e->options);
+
+  auto [spectrum, s] = program.command<AnalyseArguments<analyse::SourceOptions>>(
+      "analyse spectrum", [](const auto& given) {
+        return analyse_source(given, analyse::spectrum, {.hidden = {"spectrum"}});
+      });
+  add_source(spectrum, *s, s->options);
+
+  auto [chosen, l] = program.command<LandmarkArguments>("analyse landmarks", landmarks);
+  chosen.add("--run", l->run);
+  chosen.common(*l, "checkpoint trust_paths split");
+  chosen.add("--count", l->options.count).positive();
+  chosen.add("--tokens", l->tokens).positive();
+  chosen.add("--head-dim", l->dim).positive();
+  chosen.add("--landmarks", l->options.landmarks.landmarks).positive();
+  chosen.add("--draws", l->options.landmarks.draws).positive();
+  chosen.add("--norm", l->options.landmarks.norm).not_negative();
+  chosen.common(*l, "results seed threads quiet json");
+
+  auto [kernel, k] = program.command<AnalyseArguments<analyse::KernelOptions>>(
+      "analyse kernel", [](const auto& given) {
+        analyse::check_kernel(given.options);
+        return analyse_source(given, analyse::kernel);
+      });
+  kernel.add("--kernel", k->options.kernel);
+  kernel.add("--sizes", k->options.kernels.sizes).positive();
+  kernel.add("--draws", k->options.kernels.draws).positive();
+  kernel.add("--ensemble", k->options.kernels.ensemble).positive();
+  kernel.flag("--keys", k->options.keys);
+  add_source(kernel, *k, k->options);
+
+  auto [costs, f] = program.command<EfficiencyArguments>("analyse efficiency", efficiency);
+  costs.add("--what", f->options.what);
+  costs.add("--model", f->options.model);
+  costs.add("--attention", f->options.attention);
+  costs.add("--sizes", f->options.sizes).positive();
+  costs.add("--length", f->options.length).positive();
+  costs.add("--tokens", f->tokens).positive();
+  costs.add("--seconds", f->seconds).not_negative();
+  costs.flag("--naive", f->options.naive);
+  costs.common(*f, "results seed threads quiet json");
+
+  auto [drawn, m] =
+      program.command<AnalyseArguments<analyse::AttentionOptions>>("analyse attention", maps);
+  drawn.add("run", m->run);
+  drawn.common(*m, "checkpoint split");
+  drawn.add("--attention", m->options.attention).repeated();
+  drawn.add("--norm", m->options.inputs.norm).not_negative();
+  drawn.add("--head-dim", m->options.inputs.dim).positive();
+  drawn.add("--correlation", m->options.inputs.correlation);
+  drawn.flag("--same-keys", m->options.inputs.same_keys);
+  drawn.flag("--state", m->options.state);
+  drawn.flag("--causal", m->options.causal);
+  drawn.add("--index", m->options.index).not_negative();
+  drawn.add("--length", m->options.length).positive();
+  drawn.add("--size", m->options.size).positive();
+  drawn.common(*m, "results seed threads quiet json");
+
+  auto [simple, h] = program.command<TaskArguments>("analyse heuristics", heuristics);
+  simple.add("task", h->task);
+  simple.add("--run", h->run);
+  simple.common(*h, "trust_paths checkpoint split");
+  simple.add("--limit", h->options.limit).positive();
+  simple.add("--train-limit", h->options.train_limit).positive();
+  simple.common(*h, "set results seed threads quiet json words");
 }
 
 }  // namespace longhand::cli

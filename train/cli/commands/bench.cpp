@@ -1,12 +1,17 @@
-// longhand bench: the cost of training steps and of attention, next to what the hardware could do.
+// longhand bench step and attention: the cost of training steps and of attention, next to what the hardware
+// could do, and next to another build.
+#include <unistd.h>
+
 #include <map>
 
 #include "longhand/attention/model/transformer.h"
-#include "longhand/core/parallel.h"
+#include "longhand/core/statistics.h"
+#include "longhand/core/version.h"
 #include "longhand/train/cli/child.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/cost/efficiency.h"
+#include "longhand/train/run/child.h"
 
 namespace longhand::cli {
 namespace {
@@ -90,15 +95,137 @@ std::vector<std::string> words_of(const std::string& what, const train::BenchCel
   return words;
 }
 
-/// Measures all cells against another build.
+// ---- against another build, in turns
+
+constexpr double mib = 1 << 20;
+
+/// The version of another build. Throws ConfigError for a file that is none.
+std::string version_of(const fs::path& program) {
+  check<ConfigError>(fs::is_regular_file(program) && access(program.c_str(), X_OK) == 0,
+                     "--against ", program.string(),
+                     ": expected the program longhand of another build, got ",
+                     fs::exists(program) ? "a file that cannot be executed" : "no such file");
+  train::Child child({.program = program,
+                      .arguments = {"--version", "--json"},
+                      .err = "/dev/null",
+                      .capture = true,
+                      .most_seconds = 60});
+  const Json answer = train::try_parse_json(child.output());
+  child.wait();
+  check<ConfigError>(answer.is_object() && answer.value("micro_kernels", Json()).is_object() &&
+                         answer.value("version", Json()).is_string(),
+                     "--against ", program.string(),
+                     ": expected the program longhand of another build, got one whose --version "
+                     "--json does not describe longhand");
+  return answer["version"];
+}
+
+struct Measured {
+  double seconds, memory;
+};
+
+/// Measures a cell by a program; nothing if that fails, with the reason on stderr.
+std::optional<Measured> measure_by(const fs::path& program, const train::BenchCell& cell,
+                                   const std::vector<std::string>& words) {
+  const std::string what = fmt::format("{}: {} {}", program.string(), cell.attention, cell.length);
+  int code = success;
+  const auto text = run_program_with(words, what, code, program);
+  if (!text) {
+    print_stderr("longhand: {}: not measured (exit code {})\n", what, code);
+    return std::nullopt;
+  }
+  const Json answer = train::try_parse_json(*text);
+  const auto positive = [&](const std::string& key) {
+    const Json found =
+        answer.is_object() ? answer.value(Json::json_pointer("/cells/0/" + key), Json()) : Json();
+    const double value = found.is_number() ? found.get<double>() : 0;
+    check<ConfigError>(value > 0, what, ": expected a number \"", key,
+                       "\" in the JSON of bench step, got none; use a build whose bench step "
+                       "gives it");
+    return value;
+  };
+  return Measured{positive("seconds"), positive("peak_memory_bytes")};
+}
+
+/// Quantities of both builds, by round.
+struct Rounds {
+  std::vector<double> seconds, other_seconds, ratios, memory, more_memory;
+};
+
+/// All rounds of a cell. The build that begins alternates, so that neither always runs after the other.
+std::optional<Rounds> measure_rounds(const fs::path& other, const train::BenchCell& cell,
+                                     const std::vector<std::string>& words, int64_t rounds,
+                                     const std::function<void(int64_t round)>& before) {
+  Rounds out;
+  for (int64_t round = 0; round < rounds; ++round) {
+    before(round);
+    std::optional<Measured> own, their;
+    if (round % 2 == 0) own = measure_by(train::own_program(), cell, words);
+    their = measure_by(other, cell, words);
+    if (round % 2 != 0) own = measure_by(train::own_program(), cell, words);
+    if (!own || !their) return std::nullopt;
+    out.seconds.push_back(own->seconds);
+    out.other_seconds.push_back(their->seconds);
+    out.ratios.push_back(own->seconds / their->seconds);
+    out.memory.push_back(own->memory / mib);
+    out.more_memory.push_back((own->memory - their->memory) / mib);
+  }
+  return out;
+}
+
+/// Measures the cells by this program and by that of another build in turns, and prints the ratios of their
+/// times.
 int compare(const BenchArguments& a, const std::vector<train::BenchCell>& cells,
             const std::vector<train::Config>& configs) {
-  std::vector<BenchRun> runs;
-  for (size_t i = 0; i < cells.size(); ++i)
-    runs.push_back({cells[i], words_of(a.what, cells[i], a.tokens, a.options.seconds,
-                                       more_flags(a, configs[i]))});
-  return bench_against(a, a.against, a.rounds.value_or(7), runs);
+  const fs::path other = fs::absolute(a.against).lexically_normal();
+  const int64_t rounds = a.rounds.value_or(7);
+  const std::string other_version = version_of(other);
+  train::Table table{
+      .name = "against",
+      .title = fmt::format("Steps of this build ({}) against {} ({})", version(), other.string(),
+                           other_version),
+      .note =
+          "Medians of rounds in which both builds alternate. A ratio below 1 means that this "
+          "build is faster; its 95 % interval is between order statistics, which takes six "
+          "rounds."};
+  Progress progress(a.quiet, "bench");
+  int64_t faster = 0, slower = 0;
+  int worst = success;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const train::BenchCell& cell = cells[i];
+    const auto words =
+        words_of(a.what, cell, a.tokens, a.options.seconds, more_flags(a, configs[i]));
+    const auto found = measure_rounds(other, cell, words, rounds, [&](int64_t round) {
+      progress.update(static_cast<int64_t>(i) * rounds + round, std::ssize(cells) * rounds,
+                      fmt::format("{} {}", cell.attention, cell.length));
+    });
+    progress.clear();
+    if (!found) {
+      worst = failure;
+      continue;
+    }
+    const auto median = [](const std::vector<double>& values) { return quantile(values, 0.5); };
+    const Estimate ratio = median_of(found->ratios);
+    faster += ratio.high < 1;
+    slower += ratio.low > 1;
+    add_row(table, {{"attention", cell.attention},
+                    {"length", cell.length},
+                    {"seconds", median(found->seconds), "step s"},
+                    {"other_seconds", median(found->other_seconds), "other s"},
+                    {"ratio", ratio, "ratio"},
+                    {"peak_memory_mib", median(found->memory), "MiB"},
+                    {"more_memory_mib", median(found->more_memory), "more than other"},
+                    {"rounds", rounds}});
+  }
+  if (table.rows.empty()) return worst;
+  const std::string summary =
+      fmt::format("By their intervals, {} of {} cells are faster than the other build, {} slower.",
+                  faster, table.rows.size(), slower);
+  finish(a, {.title = table.title, .summary = summary, .tables = {table}});
+  return worst;
 }
+
+// ---- this build
 
 double number(const Json& json, const char* key) {
   return json[key].is_number() ? json[key].get<double>() : std::nan("");
@@ -150,7 +277,6 @@ int bench(const BenchArguments& arguments) {
       !arguments.against.empty() ||
           (!arguments.rounds && arguments.table.empty() && arguments.style.columns.empty()),
       "bench step: --rounds, --table and --columns apply only to comparisons; add --against");
-  check_table(arguments);
   train::BenchGrid grid = arguments.grid;
   grid.set = arguments.set;
   const std::vector<train::BenchCell> cells = train::cells_of(grid);
@@ -200,8 +326,8 @@ int bench(const BenchArguments& arguments) {
   return out.add("cells", done).end(worst);
 }
 
-void add_one_bench(Command& group, const std::string& what) {
-  auto [c, a] = group.command<BenchArguments>(what, bench);
+void add_one_bench(Command& program, const std::string& what) {
+  auto [c, a] = program.command<BenchArguments>("bench " + what, bench);
   a->what = what;
   c.add("--model", a->grid.model);
   c.add("--attention", a->grid.attention);
@@ -235,13 +361,8 @@ std::optional<Json> bench_in_child(const std::string& what, const train::BenchCe
 }
 
 void add_bench(Command& program) {
-  Command group = program.group("bench");
-  add_one_bench(group, "step");
-  add_one_bench(group, "attention");
-  add_bench_decode(group);
-  add_bench_ranks(group);
-  add_bench_sequence(group);
-  add_bench_comm(group);
+  add_one_bench(program, "step");
+  add_one_bench(program, "attention");
 }
 
 }  // namespace longhand::cli

@@ -3,7 +3,6 @@
 #include <map>
 
 #include "longhand/attention/registry.h"
-#include "longhand/core/parallel.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cost/decode.h"
 #include "longhand/train/cost/efficiency.h"
@@ -94,7 +93,6 @@ std::vector<train::BenchCell> compared_cells(const train::BenchGrid& grid) {
 }
 
 int bench_decode(const BenchDecodeArguments& a) {
-  check_table(a);
   train::DecodeOptions options = a.options;
   options.seed = seed_or_default(a);
   train::BenchGrid grid = a.grid;
@@ -137,8 +135,8 @@ int bench_decode(const BenchDecodeArguments& a) {
 
 }  // namespace
 
-void add_bench_decode(Command& bench) {
-  auto [c, a] = bench.command<BenchDecodeArguments>("decode", bench_decode);
+void add_bench_decode(Command& program) {
+  auto [c, a] = program.command<BenchDecodeArguments>("bench decode", bench_decode);
   a->grid.model = "M";
   c.add("--model", a->grid.model);
   c.add("--attention", a->grid.attention);
@@ -147,8 +145,7 @@ void add_bench_decode(Command& bench) {
   c.add("--d-model", a->grid.d_model).positive();
   c.add("--heads", a->grid.heads).positive();
   c.add("--seconds", a->options.seconds).not_negative();
-  c.common(*a, "table");
-  c.common(*a, "set seed threads results quiet json");
+  c.common(*a, "table set seed threads results quiet json");
 }
 
 }  // namespace longhand::cli

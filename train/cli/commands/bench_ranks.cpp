@@ -1,13 +1,20 @@
-// longhand-mpi bench ranks: the speed-up of several ranks over one, and how much of their communication is hidden.
+// longhand-mpi bench ranks, sequence and comm: the speed-up of several ranks over one, what each attention variant
+// sends if sequences are cut over them, and the latency and bandwidth of their communication.
+#include <map>
+
+#include "longhand/attention/registry.h"
 #include "longhand/core/communicator.h"
-#include "longhand/core/parallel.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
+#include "longhand/train/config/memory.h"
+#include "longhand/train/cost/rates.h"
 #include "longhand/train/cost/scaling.h"
 #include "longhand/train/ranks/places.h"
 
 namespace longhand::cli {
 namespace {
+
+// ---- one rank and all
 
 struct BenchRanksArguments : Common {
   std::string config;
@@ -86,15 +93,187 @@ int bench_ranks(const BenchRanksArguments& a) {
                 {.hidden = {"timeline"}});
 }
 
+// ---- sequences cut over ranks
+
+struct BenchSequenceArguments : Common {
+  std::vector<std::string> attention;
+  std::vector<int64_t> length{128, 256, 512, 1024};
+  int64_t d_model = 64, heads = 8, layers = 2;
+  bool causal = false;
+};
+
+/// The model of one measurement; nothing if the variant has no form for it.
+std::optional<attention::TransformerConfig> model_of(const BenchSequenceArguments& a,
+                                                     const std::string& variant, int64_t length) {
+  train::Config config;
+  for (const char* const option :
+       {"vocabulary=256", "classes=256", "per_token=true", "positions=none"})
+    config.assign(std::string("model.") + option, "bench sequence");
+  for (const auto& [key, value] : {std::pair{"max_length", length},
+                                   {"d_model", a.d_model},
+                                   {"heads", a.heads},
+                                   {"layers", a.layers}})
+    config.assign("model", key, value, "bench sequence");
+  config.assign("attention", "type", variant, "--attention");
+  const attention::Capabilities can = attention::capabilities(variant, {.max_length = length});
+  if (a.causal && !can.causal) return std::nullopt;
+  config.assign("model", "causal", a.causal || can.causal_only, "bench sequence");
+  return train::read_model(config, nullptr);
+}
+
+int bench_sequence(const BenchSequenceArguments& a) {
+  require_several_ranks();
+  const std::vector<std::string> variants = a.attention.empty() ? attention::names() : a.attention;
+  const bool leads = ranks().rank() == 0;
+  Progress progress(!leads || a.quiet || a.json, "bench sequence");
+  train::Table table{
+      .name = "sequence",
+      .title =
+          fmt::format("Sent by one of {} ranks for one layer and one sequence", ranks().size()),
+      .note =
+          "A forward and a backward pass over one sequence that is cut over the ranks. What sums, "
+          "states, landmarks and neighbouring tokens take does not depend on the length of "
+          "sequences; heads and gathered tokens grow with it.",
+      .columns = {{"attention", ""},
+                  {"path", "exchanges"},
+                  {"length", ""},
+                  {"bytes", "sent (bytes)"},
+                  {"seconds", "both passes (s)"}}};
+  add_chart(table, "Bytes sent for one layer against length", "length", "bytes",
+            {"attention", "path"}, true, true);
+  const int64_t all = std::ssize(variants) * std::ssize(a.length);
+  int64_t done = 0;
+  int64_t flat = 0,
+          growing = 0;  // variants that send as much at the last length as at the first, or more
+  for (const std::string& variant : variants) {
+    std::vector<double> sent;
+    for (const int64_t length : a.length) {
+      progress.update(done++, all, fmt::format("{}, {} tokens", variant, length));
+      const auto model = model_of(a, variant, length);
+      if (!model) continue;
+      const train::SequenceTraffic found = train::measure_sequence_traffic(ranks(), *model);
+      table.rows.push_back({variant, found.path, length, found.bytes, found.seconds});
+      sent.push_back(found.bytes);
+    }
+    if (!sent.empty()) ++(sent.front() == sent.back() ? flat : growing);
+  }
+  progress.clear();
+  if (!leads) return success;
+  return finish(
+      a, {.title = fmt::format("Sequence parallelism over {} ranks", ranks().size()),
+          .summary = fmt::format("{} variants send as much at {} tokens as at {}; {} send more.",
+                                 flat, a.length.back(), a.length.front(), growing),
+          .tables = {std::move(table)}});
+}
+
+// ---- operations of communication
+
+struct BenchCommArguments : Common {
+  train::CollectiveBench bench;
+};
+
+train::Table time_table(const std::vector<train::CollectiveTime>& times) {
+  train::Table table{
+      .name = "times",
+      .title = "Time of each operation by size",
+      .note =
+          "Medians of the slowest rank, with quartiles. Bytes are those of the larger one of the "
+          "tensors that a rank gives and gets; sent are those that it sends to other ranks.",
+      .charts = {{.title = "Time against bytes",
+                  .x = "bytes",
+                  .y = "us",
+                  .series = {"operation"},
+                  .low = "us_quartile_1",
+                  .high = "us_quartile_3",
+                  .log_x = true,
+                  .log_y = true}}};
+  for (const train::CollectiveTime& t : times) {
+    const double sent = train::bytes_sent(t.operation, t.ranks, static_cast<double>(t.bytes));
+    add_row(table, {{"operation", std::string(name_of(t.operation))},
+                    {"ranks", t.ranks},
+                    {"bytes", t.bytes, "", 12},
+                    {"sent", static_cast<int64_t>(sent), "", 12},
+                    {"us", 1e6 * t.seconds, "us", 3},
+                    {"us_quartile_1", 1e6 * t.seconds_low, "25 %", 3},
+                    {"us_quartile_3", 1e6 * t.seconds_high, "75 %", 3},
+                    {"repetitions", t.repetitions}});
+  }
+  return table;
+}
+
+train::Table host_table(const std::map<std::string, std::vector<train::Place>>& hosts) {
+  train::Table table{"hosts", "Machines", "", {{"host", ""}, {"ranks", ""}, {"cores", ""}}};
+  for (const auto& [host, places] : hosts) {
+    const int64_t cores = places.front().machine_cores;
+    table.rows.push_back({host, std::ssize(places), cores});
+    if (std::ssize(places) > cores)
+      table.note =
+          "More ranks than cores: they wait for each other to run, so these times say "
+          "nothing about ranks that have cores of their own.";
+  }
+  return table;
+}
+
+void check_sizes(const BenchCommArguments& a, int64_t ranks) {
+  const int64_t least = 4 * train::least_bytes(ranks);
+  check<ConfigError>(a.bench.max_bytes >= least, "--max-bytes ", a.bench.max_bytes,
+                     ": expected at least ", least, ", two sizes for ", ranks, " ranks");
+  // What a rank gives and gets and two copies, of all ranks if they share one machine.
+  const double most = train::machine_memory().bytes / static_cast<double>(4 * ranks);
+  check<ConfigError>(static_cast<double>(a.bench.max_bytes) <= most, "--max-bytes ",
+                     a.bench.max_bytes, ": expected at most ", std::floor(most),
+                     ", because each rank needs four times as much memory");
+}
+
+int bench_comm(BenchCommArguments a) {
+  Communicator& group = ranks();
+  require_several_ranks();
+  check_sizes(a, group.size());
+  const bool leads = group.rank() == 0;
+  const auto hosts = train::places(group);
+  Progress progress(!leads || a.quiet || a.json, "bench comm", 2);
+  a.bench.on_progress = [&](int64_t done, int64_t all, train::Collective next) {
+    progress.update(done, all, name_of(next));
+  };
+  const std::vector<train::CollectiveTime> times = train::measure_collectives(group, a.bench);
+  progress.clear();
+  if (!leads) return success;
+  const std::vector<train::CollectiveRate> rates = train::fit_rates(times);
+  return finish(
+      a,
+      {.title = fmt::format("Operations of {} ranks on {} {}, {}", group.size(), hosts.size(),
+                            hosts.size() == 1 ? "machine" : "machines", launcher()->version()),
+       .summary = fmt::format("A sum takes {:.0f} us and {:.2f} GB/s.", 1e6 * rates[0].latency,
+                              1e-9 * rates[0].bandwidth),
+       .tables = {train::rate_table(rates), time_table(times), host_table(hosts)}},
+      {.hidden = {"times"}});
+}
+
 }  // namespace
 
-void add_bench_ranks(Command& bench) {
-  auto [c, a] = bench.command<BenchRanksArguments>("ranks", bench_ranks);
+void add_bench_ranks(Command& program) {
+  auto [c, a] = program.command<BenchRanksArguments>("bench ranks", bench_ranks);
   c.add("config", a->config).required();
   c.add("--steps", a->steps).positive();
   c.add("--turns", a->turns).positive();
   c.runs_on_ranks();
   c.common(*a, "set seed threads results quiet json words");
+
+  auto [sequence, b] = program.command<BenchSequenceArguments>("bench sequence", bench_sequence);
+  sequence.add("--attention", b->attention);
+  sequence.add("--length", b->length).positive();
+  sequence.add("--d-model", b->d_model).positive();
+  sequence.add("--heads", b->heads).positive();
+  sequence.add("--layers", b->layers).positive();
+  sequence.flag("--causal", b->causal);
+  sequence.runs_on_ranks();
+  sequence.common(*b, "threads results quiet json");
+
+  auto [comm, m] = program.command<BenchCommArguments>("bench comm", bench_comm);
+  comm.add("--max-bytes", m->bench.max_bytes).positive();
+  comm.add("--seconds", m->bench.seconds).not_negative();
+  comm.runs_on_ranks();
+  comm.common(*m, "results quiet json");
 }
 
 }  // namespace longhand::cli

@@ -46,15 +46,14 @@ int check_attention(const CheckArguments& arguments) {
   if (arguments.list) return list_checks(variants, arguments.json);
   attention::OptionSet options;
   if (!arguments.set.empty()) {
-    if (variants.size() != 1)
-      throw ConfigError("check attention: --set requires exactly one --variant");
+    check<ConfigError>(variants.size() == 1,
+                       "check attention: --set requires exactly one --variant");
     train::Config config;
     apply(arguments, config);
     for (const auto& [name, value] : config.given()) {
-      if (!name.starts_with("attention.") || name == "attention.type")
-        throw ConfigError(
-            "check attention: " + name +
-            ": expected an option of [attention] other than type; set the variant with --variant");
+      check<ConfigError>(
+          name.starts_with("attention.") && name != "attention.type", "check attention: ", name,
+          ": expected an option of [attention] other than type; set the variant with --variant");
       options.emplace_back(name.substr(name.find('.') + 1), value);
     }
   }
@@ -110,8 +109,7 @@ int check_attention(const CheckArguments& arguments) {
 }  // namespace
 
 void add_check(Command& program) {
-  Command group = program.group("check");
-  auto [c, a] = group.command<CheckArguments>("attention", check_attention);
+  auto [c, a] = program.command<CheckArguments>("check attention", check_attention);
   c.add("--variant", a->variants).repeated();
   c.add("--check", a->checks).repeated();
   c.flag("--list", a->list);

@@ -114,13 +114,12 @@ int init(const ConfigArguments& arguments) {
 }  // namespace
 
 void add_config(Command& program) {
-  Command group = program.group("config");
-  auto [c, a] = group.command<ConfigArguments>("dump", dump);
+  auto [c, a] = program.command<ConfigArguments>("config dump", dump);
   c.add("config", a->config).required();
   c.flag("--comments", a->comments);
   c.common(*a, "set seed threads quiet words");
 
-  auto [start, b] = group.command<ConfigArguments>("init", init);
+  auto [start, b] = program.command<ConfigArguments>("config init", init);
   start.add("task", b->task).required();
   start.add("variant", b->variant);
   start.out(b->out, nullptr);

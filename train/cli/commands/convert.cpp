@@ -45,9 +45,8 @@ Timed measure(const ConvertArguments& a, const train::SavedModel& run,
               const train::Conversion& conversion) {
   const Waiting waiting(a.quiet, "timing");
   const int64_t batch = read_options<train::TrainSection>(run.config.train()).loading.batch_size;
-  train::BenchOptions options;
-  options.seconds = a.seconds;
-  const auto times = train::compare_models({conversion.before, conversion.after}, batch, options);
+  const auto times =
+      train::compare_models({conversion.before, conversion.after}, batch, {.seconds = a.seconds});
   return {batch, times[0], times[1]};
 }
 

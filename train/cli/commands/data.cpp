@@ -213,9 +213,7 @@ void add_task(Command& c, DataArguments& a) {
 }  // namespace
 
 void add_data(Command& program) {
-  Command group = program.group("data");
-
-  auto [make, m] = group.command<DataArguments>("make", make_file);
+  auto [make, m] = program.command<DataArguments>("data make", make_file);
   add_task(make, *m);
   make.out(m->out,
            [](const auto& file) {
@@ -225,7 +223,7 @@ void add_data(Command& program) {
   make.add("--count", m->count).positive();
   make.common(*m, "quiet json");
 
-  auto [show_some, s] = group.command<DataArguments>("show", show);
+  auto [show_some, s] = program.command<DataArguments>("data show", show);
   s->split = "train";
   s->count = 3;
   add_task(show_some, *s);
@@ -234,17 +232,15 @@ void add_data(Command& program) {
   show_some.flag("--tokens", s->tokens);
   show_some.common(*s, "json");
 
-  auto [hash_all, h] = group.command<DataArguments>("hash", hash);
+  auto [hash_all, h] = program.command<DataArguments>("data hash", hash);
   h->split.clear();  // all
   add_task(hash_all, *h);
   hash_all.add("--split", h->split);
   hash_all.add("--count", h->count).positive();
   hash_all.common(*h, "quiet json");
 
-  auto [tasks, t] = group.command<Common>("tasks", list_tasks);
+  auto [tasks, t] = program.command<Common>("data tasks", list_tasks);
   tasks.common(*t, "json");
-
-  add_data_checks(group);
 }
 
 }  // namespace longhand::cli

@@ -4,9 +4,7 @@
 #include <ranges>
 
 #include "longhand/core/options.h"
-#include "longhand/core/parallel.h"
 #include "longhand/data/contents.h"
-#include "longhand/data/file.h"
 #include "longhand/data/file_guard.h"
 #include "longhand/data/hdf5.h"
 #include "longhand/data/in_memory.h"
@@ -218,20 +216,20 @@ int check_hdf5(const DataCheckArguments& a) {
 
 }  // namespace
 
-void add_data_checks(Command& data) {
-  Command check_files = data.group("check");
+void add_data_check(Command& program) {
   for (const char* const task : {"tokens", "text_classification", "text_lm", "pixels"}) {
-    auto [c, a] = check_files.command<DataCheckArguments>(task, check_task);
+    auto [c, a] =
+        program.command<DataCheckArguments>(std::string("data check ") + task, check_task);
     a->task = task;
     a->split.clear();  // all
     c.add("path", a->path).required();
     c.add("--split", a->split);
     c.common(*a, "set json words");
   }
-  auto [listops, l] = check_files.command<DataCheckArguments>("listops", check_listops);
+  auto [listops, l] = program.command<DataCheckArguments>("data check listops", check_listops);
   listops.add("file", l->path).required();
   listops.common(*l, "json");
-  auto [hdf5, h] = check_files.command<DataCheckArguments>("hdf5", check_hdf5);
+  auto [hdf5, h] = program.command<DataCheckArguments>("data check hdf5", check_hdf5);
   hdf5.add("file", h->path).required();
   hdf5.flag("--in-process", h->in_process);
   hdf5.flag("--stdin", h->from_stdin);

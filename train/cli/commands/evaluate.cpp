@@ -55,9 +55,7 @@ int evaluate_over_grid(const EvaluateArguments& arguments) {
       train::evaluate_grid(run, sweep,
                            {.split = arguments.split,
                             .limit = arguments.limit,
-                            .on_progress = [&](int64_t done, int64_t all, const std::string& what) {
-                              progress.update(done, all, what);
-                            }});
+                            .on_progress = std::bind_front(&Progress::update, &progress)});
   progress.clear();
   // The labels of variants stand for the values of the axes.
   const auto readable = [&](const train::Table& table) {
@@ -107,13 +105,12 @@ void check_length(const train::Config& trained, const EvaluateArguments& argumen
 }
 
 int evaluate_run(const EvaluateArguments& arguments) {
-  for (const auto& [flag, value] : {std::pair{"-o", &arguments.out}, {"--table", &arguments.table}})
-    check<ConfigError>(value->empty(), flag, " ", *value,
+  for (const auto& [flag, value] : {std::pair{"-o", arguments.out},
+                                    {"--table", arguments.table},
+                                    {"--columns", comma_list(arguments.style.columns)}})
+    check<ConfigError>(value.empty(), flag, " ", value,
                        ": expected --grid, --over, --draws or several runs; the result of a single "
                        "evaluation is printed, with --json as JSON");
-  check<ConfigError>(arguments.style.columns.empty(),
-                     "--columns: expected --grid, --over, --draws or several runs, which give a "
-                     "table");
   check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
   train::SavedModel saved = load_run(arguments, arguments.runs[0]);
   check_length(saved.config, arguments);
@@ -189,7 +186,6 @@ int evaluate(EvaluateArguments arguments) {
     (is_run ? arguments.runs : arguments.set).push_back(word);
   }
   check<ConfigError>(!arguments.runs.empty(), "evaluate: expected the directory of a run");
-  check_table(arguments);
   if (!arguments.grid.empty() || !arguments.over.empty()) return evaluate_over_grid(arguments);
   if (arguments.runs.size() > 1 || arguments.draws) return evaluate_as_ensemble(arguments);
   return evaluate_run(arguments);
@@ -206,8 +202,7 @@ void add_evaluate(Command& program) {
   c.add("--over", a->over).repeated();
   c.add("--draws", a->draws).positive();
   c.add("--seed", a->seed);
-  c.common(*a, "set trust_paths accept_data threads quiet json results");
-  c.common(*a, "table");
+  c.common(*a, "set trust_paths accept_data threads quiet json results table");
 }
 
 }  // namespace longhand::cli

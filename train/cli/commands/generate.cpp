@@ -14,19 +14,19 @@ struct GenerateArguments : Common {
   train::GenerateOptions options;
 };
 
-int generate(const GenerateArguments& arguments) {
+int generate(GenerateArguments arguments) {
+  arguments.options.seed = seed_or_default(arguments);
   const train::SavedModel run = train::load_model(arguments.run, arguments.checkpoint);
   const std::unique_ptr<attention::Transformer> model = model_of(run);
-  train::GenerateOptions options = arguments.options;
-  options.seed = arguments.seed.value_or(0);
   const bool stream = !arguments.json;
   std::string unwritten = arguments.prompt;  // until the model is known to be one of text
-  const std::string text = train::generate(*model, arguments.prompt, options, [&](char byte) {
-    if (!stream) return true;
-    write_stdout(std::exchange(unwritten, "") + byte);
-    flush_stdout();
-    return !stdout_is_closed();
-  });
+  const std::string text =
+      train::generate(*model, arguments.prompt, arguments.options, [&](char byte) {
+        if (!stream) return true;
+        write_stdout(std::exchange(unwritten, "") + byte);
+        flush_stdout();
+        return !stdout_is_closed();
+      });
   if (stream && isatty(STDOUT_FILENO)) write_stdout("\n");
   return Answer(arguments.json)
       .add("checkpoint", run.file)
@@ -35,7 +35,7 @@ int generate(const GenerateArguments& arguments) {
       .add("bytes",
            std::vector<int>(reinterpret_cast<const unsigned char*>(text.data()),
                             reinterpret_cast<const unsigned char*>(text.data()) + text.size()))
-      .add("seed", options.seed)
+      .add("seed", arguments.options.seed)
       .add("peak_memory_bytes", peak_resident_memory())
       .end();
 }
@@ -49,9 +49,7 @@ void add_generate(Command& program) {
   c.add("--tokens", a->options.tokens).positive();
   c.add("--temperature", a->options.temperature).not_negative();
   c.add("--top-k", a->options.top_k).not_negative();
-  c.common(*a, "checkpoint");
-  c.common(*a, "seed").environment("LONGHAND_SEED");
-  c.common(*a, "threads json");
+  c.common(*a, "checkpoint seed threads json");
 }
 
 }  // namespace longhand::cli

@@ -1,6 +1,5 @@
 // longhand plan: what a training step takes on any number of ranks, and how to divide them.
 #include "longhand/train/cost/plan.h"
-#include "longhand/data/file.h"
 #include "longhand/train/cli/commands/commands.h"
 
 namespace longhand::cli {
@@ -20,10 +19,6 @@ train::Rates network_of(const PlanArguments& a) {
   check<ConfigError>(a.rates.empty() || (!a.latency && !a.bandwidth),
                      "plan: --rates are measured, --latency and --bandwidth assumed; expected one "
                      "or the other");
-  for (const auto& [flag, value] :
-       {std::pair("--latency", a.latency), {"--bandwidth", a.bandwidth}})
-    check<ConfigError>(!value || (*value > 0 && std::isfinite(*value)), flag, " ",
-                       value.value_or(0), ": expected a number above 0");
   if (a.rates.empty())
     return train::Rates::assumed(1e-6 * a.latency.value_or(50), 1e9 * a.bandwidth.value_or(1));
   std::vector<train::CollectiveRate> rates;
@@ -36,9 +31,11 @@ train::Rates network_of(const PlanArguments& a) {
 }
 
 int plan(const PlanArguments& a) {
-  check<ConfigError>(!a.memory || (*a.memory > 0 && std::isfinite(*a.memory)), "--memory ",
-                     a.memory.value_or(0), ": expected a number above 0, in GiB");
-  check_table(a);
+  for (const auto& [flag, value, unit] : {std::tuple("--memory", a.memory, ", in GiB"),
+                                          {"--latency", a.latency, ""},
+                                          {"--bandwidth", a.bandwidth, ""}})
+    check<ConfigError>(!value || (*value > 0 && std::isfinite(*value)), flag, " ",
+                       value.value_or(0), ": expected a number above 0", unit);
   train::Config config = train::Config::load(a.config);
   apply(a, config);
   train::ForecastRequest request;
@@ -92,8 +89,7 @@ void add_plan(Command& program) {
   c.add("--seconds", a->seconds).not_negative();
   c.add("--memory", a->memory);
   c.flag("--here", a->here);
-  c.common(*a, "table");
-  c.common(*a, "results set seed threads quiet json words");
+  c.common(*a, "table results set seed threads quiet json words");
 }
 
 }  // namespace longhand::cli

@@ -36,10 +36,6 @@ namespace {
 
 constexpr size_t most_gradients = 8;  // that are printed
 
-struct ReplayArguments : Common {
-  std::string file;
-};
-
 /// The text of an operation.
 void print(Answer& out, const train::BadOperation& bad) {
   out.print("first value that is not finite: {} pass, {} in {}\n",
@@ -54,8 +50,7 @@ void print(Answer& out, const train::BadOperation& bad) {
   print(bad.backward ? "gradient of input" : "result", bad.results);
 }
 
-int answer(const ReplayArguments& arguments, const std::string& file,
-           const train::ReplayedStep& step) {
+int answer(const Common& arguments, const std::string& file, const train::ReplayedStep& step) {
   Answer out(arguments.json);
   out.add("snapshot", file)
       .add("step", step.step)
@@ -81,27 +76,26 @@ int answer(const ReplayArguments& arguments, const std::string& file,
   return out.end(step.good() ? success : diverged);
 }
 
-int replay(const ReplayArguments& arguments) {
-  const bool is_run = fs::is_directory(arguments.file);
+int replay(const Common& arguments) {
+  const bool is_run = fs::is_directory(arguments.run);
   train::SavedModel snapshot =
-      train::load_model(arguments.file, is_run ? train::last_snapshot(arguments.file) : "");
+      train::load_model(arguments.run, is_run ? train::last_snapshot(arguments.run) : "");
   if (!arguments.trust_paths) snapshot.check_paths({"data.path", "train.distill_from"});
   snapshot.accept_data = arguments.accept_data;
   const std::string warning = train::resume_warning(snapshot.checkpoint);
   if (!warning.empty() && !arguments.quiet) print_stderr("longhand: {}\n", warning);
-  train::ReplayedStep step;
-  {
+  const train::ReplayedStep step = [&] {
     const Waiting wait(arguments.quiet, "repeating the step");
-    step = train::replay(snapshot);
-  }
+    return train::replay(snapshot);
+  }();
   return answer(arguments, snapshot.file, step);
 }
 
 }  // namespace
 
 void add_replay(Command& program) {
-  auto [c, a] = program.command<ReplayArguments>("replay", replay);
-  c.add("file", a->file).required();
+  auto [c, a] = program.command<Common>("replay", replay);
+  c.add("file", a->run).required();
   c.common(*a, "trust_paths accept_data threads quiet json");
 }
 

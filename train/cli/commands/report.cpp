@@ -1,6 +1,5 @@
 // longhand report: shows runs, sweeps and analyses in one HTML file, writes its charts as files, or prints
 // tables, CSV or JSON.
-#include "longhand/data/file.h"
 #include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/lab/report/board.h"
@@ -73,7 +72,6 @@ size_t add_comparisons(const ReportArguments& a, train::ReportInputs& inputs) {
 }
 
 int report(const ReportArguments& arguments) {
-  check_table(arguments);
   check<ConfigError>(arguments.style.columns.empty() || !arguments.table.empty(),
                      "--columns are of the table of variants; expected --table md, csv, tex or "
                      "text");

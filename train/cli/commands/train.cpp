@@ -1,6 +1,5 @@
 // longhand train: starts or resumes a run, by means of train/run/run.h.
 #include "longhand/core/communicator.h"
-#include "longhand/core/parallel.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/config/memory.h"
@@ -84,11 +83,10 @@ int print_estimate(const TrainArguments& a) {
   const train::MemoryLimit limit = train::memory_limit(request);
   const auto parts = train::memory_parts(estimate, limit);
   Json bytes_of = Json::object();
-  train::Table table{
-      .name = "memory", .title = "Estimated memory", .columns = {{"part", ""}, {"size", ""}}};
+  train::Table table{.name = "memory", .title = "Estimated memory"};
   for (const auto& [part, bytes] : parts) {
     bytes_of[part] = static_cast<int64_t>(std::min(std::round(bytes), 9e18));
-    table.rows.push_back({part, train::bytes_text(bytes)});
+    add_row(table, {{"part", part}, {"size", train::bytes_text(bytes)}});
   }
   Answer(a.json).add("unit", "bytes").add("memory", bytes_of).table(table).end();
   train::check_memory(request);
@@ -151,7 +149,7 @@ void introduce(train::Run& run, Reporter& reporter) {
                     "them, or reduce it with train.micro_batches and train.eval_batch_size",
                     train::bytes_text(needed), train::bytes_text(available)));
   for (const std::string& warning : run.warnings()) reporter.warn(warning);
-  introduce_sources(s.sources, run.experiment().distill, run.step() == 0, reporter);
+  introduce_sources(s.sources, run.experiment().plan.train.distill, run.step() == 0, reporter);
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
 }
 
@@ -170,7 +168,7 @@ int train(const TrainArguments& arguments) {
   train::Lead lead(ranks());
   const auto run = start(arguments);
   const train::Experiment& experiment = run->experiment();
-  report_ignored(experiment.config.ignored(experiment.effective), arguments.quiet);
+  report_ignored(experiment.config.ignored(experiment.plan.effective), arguments.quiet);
   Reporter reporter(arguments.quiet);
   if (!run->is_finished()) {
     introduce(*run, reporter);

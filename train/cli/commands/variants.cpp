@@ -30,12 +30,6 @@ Row look_at(const std::string& name, const VariantsArguments& a) {
           variant->algorithm(a.length)};
 }
 
-std::string masks(const attention::Capabilities& c) { return c.any_mask ? "any, bias" : "lengths"; }
-
-std::string lengths(const attention::Capabilities& c) {
-  return std::string(c.fixed_length ? "up to max" : "any") + (c.cross_lengths ? ", cross" : "");
-}
-
 Json to_json(const Row& row) {
   const attention::Capabilities& t = row.can;
   const attention::Spec& spec = attention::spec(row.name);
@@ -73,16 +67,21 @@ int variants(const VariantsArguments& arguments) {
       .add("heads", arguments.heads)
       .add("head_dim", arguments.head_dim)
       .add("variants", list_of(rows, to_json));
-  train::Table table{.name = "variants", .title = ""};
-  for (const char* const name :
-       {"NAME", "EXACT", "CAUSAL", "MASKS", "LENGTHS", "TIME", "MEMORY", "FLOP", "BYTES"})
-    table.columns.push_back({name, ""});
+  train::Table table{.name = "variants"};
   for (const Row& row : rows) {
     const attention::Capabilities& t = row.can;
+    const std::string lengths =
+        std::string(t.fixed_length ? "up to max" : "any") + (t.cross_lengths ? ", cross" : "");
     const std::string causal = !t.causal ? "-" : t.decodes ? "decodes" : "yes";
-    table.rows.push_back({row.name, t.exact ? "yes" : "-", causal, masks(t), lengths(t), t.time,
-                          t.memory, short_number(row.work.forward.flops),
-                          short_number(row.work.bytes)});
+    add_row(table, {{"NAME", row.name},
+                    {"EXACT", t.exact ? "yes" : "-"},
+                    {"CAUSAL", causal},
+                    {"MASKS", t.any_mask ? "any, bias" : "lengths"},
+                    {"LENGTHS", lengths},
+                    {"TIME", t.time},
+                    {"MEMORY", t.memory},
+                    {"FLOP", short_number(row.work.forward.flops)},
+                    {"BYTES", short_number(row.work.bytes)}});
   }
   out.table(table).literal(
       "\n" +

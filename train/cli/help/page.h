@@ -59,12 +59,6 @@ std::string help_text(const CommandPage& page);
 /// Whether a word of a command line is a flag, not a value such as -1.
 bool is_flag(std::string_view word);
 
-/// The text of a manual page in the language of man(7): of a command with its subcommands, or of the
-/// whole program. `version` is that of Longhand.
-std::string manual_page(const CommandPage& page, const std::string& version);
-/// The same for the options of a configuration: longhand.toml(5).
-std::string options_manual_page(const std::string& version);
-
 /// What may stand in place of the last of `words`, which follow "longhand" on a command line, with an
 /// explanation. A word that begins with ':' stands for names of files: ":files" or ":directories".
 std::vector<std::pair<std::string, std::string>> completions(const CommandPage& program,

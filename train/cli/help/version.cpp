@@ -12,7 +12,6 @@
 #include "longhand/core/simd.h"
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/checkpoint/provenance.h"
-#include "longhand/train/cli/common.h"
 #include "longhand/train/cli/output/answer.h"
 #include "longhand/train/cli/output/output.h"
 #include "longhand/train/cli/ranks.h"

@@ -1,8 +1,13 @@
 #include "longhand/train/cli/output/answer.h"
 
 #include <algorithm>
+#include <cctype>
 
-#include "longhand/train/cli/common.h"
+#include "longhand/core/utf8.h"
+#include "longhand/core/version.h"
+#include "longhand/data/file.h"
+#include "longhand/train/checkpoint/checkpoint.h"
+#include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cli/output/output.h"
 
 namespace longhand::cli {
@@ -54,14 +59,87 @@ Answer& Answer::each(const std::string& list, std::string_view format) {
 
 Answer& Answer::table(const train::Table& table) { return literal(train::to_text(table)); }
 
-Json json_of_type(const Tensor& tensor) {
-  return {{"dtype", std::string(name_of(tensor.dtype()))},
-          {"shape", std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end())}};
-}
-
 int Answer::end(int code) const {
   if (json_) print_json(fields_);
   return code;
+}
+
+void print_json(const Json& result) {
+  Json json = {{"kind", chosen_command()},
+               {"command", command_line()},
+               {"machine", train::machine_and_threads()},
+               {"date", train::utc_now()},
+               {"version", version()}};
+  json.update(result);
+  // Control characters above those that JSON itself escapes occur in strings only.
+  std::string out;
+  const std::string text = train::dump(json, 2);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(text[i]);
+    const auto next = static_cast<uint8_t>(i + 1 < text.size() ? text[i + 1] : 0);
+    if (byte == 0x7f) {
+      out += "\\u007f";
+    } else if (byte == 0xc2 && next >= 0x80 && next < 0xa0) {
+      out += fmt::format("\\u00{:02x}", next);
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  print_stdout("{}\n", out);
+}
+
+std::string json_of_results(train::Results& results) {
+  if (results.kind.empty()) results.kind = chosen_command();
+  add_origin(results, command_line());
+  return train::to_json(results);
+}
+
+std::string printed_table(const Common& arguments, const train::Results& results,
+                          const train::Table& table, const train::Table& readable) {
+  train::TableStyle style = arguments.style;
+  if (style.caption.empty()) {
+    style.caption = results.title;
+    if (!table.title.empty() && table.title != results.title)
+      style.caption += (results.title.empty() ? "" : ". ") + table.title;
+    if (!style.caption.empty()) style.caption += ".";
+  }
+  if (style.label.empty()) {
+    style.label = "tab:";
+    for (const char c : results.title.empty() ? table.title : results.title)
+      if (std::isalnum(static_cast<unsigned char>(c)))
+        style.label += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      else if (!style.label.ends_with('-') && !style.label.ends_with(':'))
+        style.label += '-';
+    if (style.label.ends_with('-')) style.label.pop_back();
+  }
+  return to_format(arguments.table.empty() ? "text" : arguments.table, table, readable, style);
+}
+
+int finish(const Common& arguments, train::Results results, const Shown& shown) {
+  const std::string json = json_of_results(results);
+  if (!arguments.out.empty()) data::write_file_durably(arguments.out, json);
+  if (arguments.json) {
+    print_stdout("{}", json);
+    return success;
+  }
+  if (!arguments.table.empty()) {
+    const train::Table& table = results.tables.at(0);
+    write_or_print("", printed_table(arguments, results, table, shown.readable(table)));
+    return success;
+  }
+  for (const train::Table& table : results.tables) {
+    if (std::ranges::find(shown.hidden, table.name) != shown.hidden.end()) continue;
+    print_stdout("{}\n", wrapped_lines(table.title, 100));
+    if (!table.note.empty() && !arguments.quiet)
+      print_stdout("{}\n", wrapped_lines(table.note, 100));
+    const bool first = &table == &results.tables.front();
+    print_stdout("\n{}\n", first ? printed_table(arguments, results, table, shown.readable(table))
+                                 : to_text(shown.readable(table)));
+  }
+  print_stdout("{}\n", wrapped_lines(results.summary, 100));
+  if (!arguments.out.empty() && !arguments.quiet) print_stdout("written to {}\n", arguments.out);
+  return success;
 }
 
 }  // namespace longhand::cli

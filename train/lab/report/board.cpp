@@ -14,7 +14,6 @@
 
 #include "longhand/core/statistics.h"
 #include "longhand/train/lab/columns.h"
-#include "longhand/train/lab/headline.h"
 
 namespace longhand::train {
 namespace {
@@ -48,13 +47,10 @@ std::string attention_of(const ReportedRun& run) {
   return type == run.options.end() ? "unknown" : plain_text(type->second);
 }
 
-struct Group {
-  std::string label;
-  std::string name{};    // the same at each task
-  std::string family{};  // RowNames::family
+/// The runs of a variant at a task. Its name as a contender is the same at each task.
+struct Group : Contender {
+  std::string label{};
   std::vector<size_t> runs{};
-  SeedScores scores{};
-  int64_t examples = 0;  // see mean_of()
   Estimate score{nan, nan, nan, 0};
   size_t task = 0;
 };
@@ -94,28 +90,29 @@ RowField costs(F value) {
 }
 
 /// Where a run was made.
-struct Origin {
-  Column column;
-  std::string (*in)(const Summary& summary);
+RowField origin_of(const ReportedRun& run) {
+  static const Summary none;
+  const Summary& made = run.record.summary ? *run.record.summary : none;
+  const auto commit = made.provenance.find("commit");
+  std::vector<std::string> data;
+  for (const auto& [split, hash] : made.data) data.push_back(split + " " + hash);
+  RowField out{{{"version", "Longhand"},
+                {"machine", "machine"},
+                {"commit", "commit"},
+                {"host", "host"},
+                {"data", "data (XXH3-128 of the first examples)"}},
+               {}};
+  for (const std::string& text :
+       {made.version, made.machine, commit == made.provenance.end() ? "" : commit->second,
+        made.host, comma_list(data)})
+    out.cells.push_back(text.empty() ? Cell{} : Cell{text});
+  return out;
+}
 
-  std::string of(const ReportedRun& run) const {
-    return run.record.summary ? in(*run.record.summary) : "";
-  }
-};
-const std::vector<Origin> origins = {
-    {{"version", "Longhand"}, [](const Summary& s) { return s.version; }},
-    {{"machine", "machine"}, [](const Summary& s) { return s.machine; }},
-    {{"commit", "commit"},
-     [](const Summary& s) {
-       const auto found = s.provenance.find("commit");
-       return found == s.provenance.end() ? std::string() : found->second;
-     }},
-    {{"host", "host"}, [](const Summary& s) { return s.host; }},
-    {{"data", "data (XXH3-128 of the first examples)"}, [](const Summary& s) {
-       std::vector<std::string> out;
-       for (const auto& [split, hash] : s.data) out.push_back(split + " " + hash);
-       return comma_list(out);
-     }}};
+/// Trials of a search are not, nor is a damaged cell, of which only that is known.
+bool is_compared(const ReportedRun& run) {
+  return run.phase != "search" && (!run.options.empty() || run.status != "damaged");
+}
 
 class Comparison {
  public:
@@ -127,15 +124,14 @@ class Comparison {
     find_tasks();
     score_groups();
     for (const TaskScores& task : tasks_) board_.tasks.push_back(task.name);
+    board_.variant_of.resize(runs_.size());
     for (const Group& group : groups_) {
+      for (const size_t run : group.runs) board_.variant_of[run] = board_.variants.size();
       board_.variants.push_back(group.label);
       board_.names.push_back(group.name);
       board_.task_of.push_back(group.task);
       board_.scores.push_back(group.scores);
     }
-    board_.variant_of.assign(runs_.size(), std::nullopt);
-    for (size_t g = 0; g < groups_.size(); ++g)
-      for (const size_t run : groups_[g].runs) board_.variant_of[run] = g;
     make_leaderboard();
     summarise();
     make_matrix();
@@ -147,23 +143,18 @@ class Comparison {
   }
 
  private:
-  /// Trials of a search are not, nor is a damaged cell, of which only that is known.
-  bool compared(size_t run) const {
-    return runs_[run].phase != "search" &&
-           (!runs_[run].options.empty() || runs_[run].status != "damaged");
-  }
+  auto compared() const { return runs_ | std::views::filter(is_compared); }
 
   /// Names of sweeps, without the directories that all of them are in; none if there is one sweep.
   void name_sweeps() {
     std::set<std::string> paths;
-    for (size_t i = 0; i < runs_.size(); ++i)
-      if (compared(i)) paths.insert(runs_[i].sweep);
+    for (const ReportedRun& run : compared()) paths.insert(run.sweep);
     if (paths.size() < 2) return;
     paths.erase("");  // of runs that are no cells
-    const std::string &first = *paths.begin(), &last = *paths.rbegin();
-    size_t common = 0;
-    for (size_t i = 0; i < std::min(first.size(), last.size()) && first[i] == last[i]; ++i)
-      if (first[i] == '/') common = i + 1;
+    const std::string& first = *paths.begin();
+    const auto same = std::ranges::mismatch(first, *paths.rbegin()).in1 - first.begin();
+    const size_t common =
+        first.substr(0, static_cast<size_t>(same)).rfind('/') + 1;  // npos + 1 = 0
     for (const std::string& path : paths) sweeps_[path] = path.substr(common);
   }
 
@@ -177,10 +168,9 @@ class Comparison {
   void find_differing() {
     name_sweeps();
     std::map<std::string, std::set<std::string>> values;
-    for (size_t i = 0; i < runs_.size(); ++i)
-      if (compared(i))
-        for (const auto& [key, value] : runs_[i].options)
-          if (!incidental.contains(key)) values[key].insert(to_string(value));
+    for (const ReportedRun& run : compared())
+      for (const auto& [key, value] : run.options)
+        if (!incidental.contains(key)) values[key].insert(to_string(value));
     for (const char* const section : {"attention.", "model.", "data.", "optimizer.", "train."})
       for (const auto& [key, distinct] : values)
         if (key.starts_with(section) && distinct.size() > 1) differing_.push_back(key);
@@ -225,9 +215,8 @@ class Comparison {
   template <class F>
   bool follows(const std::string& key, F from) const {
     std::map<std::string, std::string> values;
-    for (size_t i = 0; i < runs_.size(); ++i)
-      if (compared(i) && values.try_emplace(from(runs_[i]), runs_[i].option(key)).first->second !=
-                             runs_[i].option(key))
+    for (const ReportedRun& run : compared())
+      if (values.try_emplace(from(run), run.option(key)).first->second != run.option(key))
         return false;
     return values.size() > 1;
   }
@@ -235,14 +224,14 @@ class Comparison {
   void make_groups() {
     std::map<std::string, size_t> by_key;
     for (size_t i = 0; i < runs_.size(); ++i) {
-      if (!compared(i)) continue;
       const ReportedRun& run = runs_[i];
+      if (!is_compared(run)) continue;
       const std::string attention = attention_of(run);
       std::string key = run.variant + "\n" + attention;
       for (const std::string& each : differing_)
         key += fmt::format("\n{}={}", short_name(each), option(run, each));
       const auto [at, added] = by_key.try_emplace(key, groups_.size());
-      if (added) groups_.push_back({.label = run.variant.empty() ? attention : run.variant});
+      if (added) groups_.emplace_back().label = run.variant.empty() ? attention : run.variant;
       groups_[at->second].runs.push_back(i);
     }
     make_labels_unique();
@@ -251,14 +240,14 @@ class Comparison {
   /// The tasks in the order of their first runs, and names of variants that hold at each of them.
   void find_tasks() {
     std::vector<std::map<std::string, std::string>> rows(groups_.size());
+    std::vector<std::string> labels;
     for (size_t g = 0; g < groups_.size(); ++g) {
+      labels.push_back(groups_[g].label);
       const ReportedRun& run = runs_[groups_[g].runs[0]];
       rows[g]["attention.type"] = attention_of(run);
       for (const std::string& key : differing_)
         if (key != "attention.type" && !searched_.contains(key)) rows[g][key] = option(run, key);
     }
-    std::vector<std::string> labels;
-    for (const Group& group : groups_) labels.push_back(group.label);
     const RowNames names = row_names(rows, labels);
     for (size_t g = 0; g < groups_.size(); ++g) {
       const auto found = std::ranges::find(tasks_, names.task[g], &TaskScores::name);
@@ -297,13 +286,19 @@ class Comparison {
       if (task.metric.name != common_.name) common_.name = "score";
     }
     for (Group& group : groups_) {
-      for (const size_t run : group.runs)
-        if (const auto value = score_of(group, runs_[run])) {
-          group.scores[runs_[run].seed] = *value;
-          group.examples = scored(group, runs_[run])->examples;
+      for (const size_t run : group.runs) {
+        const std::optional<Score>& score = scored(group, runs_[run]);
+        if (!score || runs_[run].has_failed()) continue;
+        if (const double value = value_of(metric_of(group), *score); std::isfinite(value)) {
+          group.scores[runs_[run].seed] = value;
+          group.examples = score->examples;
         }
+      }
       if (!group.scores.empty())
         group.score = mean_of(group.scores, metric_of(group).is_accuracy(), group.examples);
+      group.validation = mean(group, [&](const ReportedRun& run) {
+        return run.validation ? value_of(metric_of(group), *run.validation) : nan;
+      });
     }
     std::ranges::stable_sort(groups_, [&](const Group& a, const Group& b) {
       if (a.task != b.task) return a.task < b.task;
@@ -332,12 +327,6 @@ class Comparison {
     return metric_of(group).test ? run.test : run.validation;
   }
 
-  std::optional<double> score_of(const Group& group, const ReportedRun& run) const {
-    if (!scored(group, run) || run.has_failed()) return std::nullopt;
-    const double value = value_of(metric_of(group), *scored(group, run));
-    return std::isfinite(value) ? std::optional(value) : std::nullopt;
-  }
-
   /// The mean over the runs of a group that have the value.
   template <class F>
   double mean(const Group& group, F value_of) const {
@@ -350,12 +339,6 @@ class Comparison {
       ++count;
     }
     return count == 0 ? nan : sum / static_cast<double>(count);
-  }
-
-  double validation_of(const Group& group) const {
-    return mean(group, [&](const ReportedRun& run) {
-      return run.validation ? value_of(metric_of(group), *run.validation) : nan;
-    });
   }
 
   std::string status_of(const Group& group) const {
@@ -385,30 +368,29 @@ class Comparison {
         parameters = summary->parameters;
         state = summary->state_bytes;
       }
-    const double validation = validation_of(group);
     const double loss = mean(group, [&](const ReportedRun& run) {
       return scored(group, run) ? scored(group, run)->loss : nan;
     });
     const double steps =
         mean(group, [](const ReportedRun& run) { return static_cast<double>(step_of(run)); });
-    add_row(
-        table,
-        {{"variant", group.label},
-         score_fields("score", group.score, common_.heading()),
-         {"seeds", group.score.count},
-         {"status", status_of(group)},
-         common_.name != "score" ? RowField()
-                                 : RowField("metric", metric_of(group).heading(), "score is"),
-         options(runs_[group.runs[0]]),
-         !common_.test ? RowField()
-                       : RowField("validation", known(validation), "validation " + common_.name),
-         common_.name == "loss"
-             ? RowField()
-             : RowField("loss", known(loss), common_.test ? "test loss" : "validation loss"),
-         {"parameters", positive(parameters)},
-         {"state_bytes", positive(state), "state (bytes)"},
-         {"steps", steps > 0 ? Cell{int64_t{std::llround(steps)}} : Cell{}},
-         costs([&](auto of) { return mean(group, of); })});
+    add_row(table,
+            {{"variant", group.label},
+             score_fields("score", group.score, common_.heading()),
+             {"seeds", group.score.count},
+             {"status", status_of(group)},
+             common_.name != "score" ? RowField()
+                                     : RowField("metric", metric_of(group).heading(), "score is"),
+             options(runs_[group.runs[0]]),
+             !common_.test
+                 ? RowField()
+                 : RowField("validation", known(group.validation), "validation " + common_.name),
+             common_.name == "loss"
+                 ? RowField()
+                 : RowField("loss", known(loss), common_.test ? "test loss" : "validation loss"),
+             {"parameters", positive(parameters)},
+             {"state_bytes", positive(state), "state (bytes)"},
+             {"steps", steps > 0 ? Cell{int64_t{std::llround(steps)}} : Cell{}},
+             costs([&](auto of) { return mean(group, of); })});
   }
 
   void make_leaderboard() {
@@ -418,7 +400,9 @@ class Comparison {
     for (const Group& group : groups_) add_variant(group, table);
     if (!groups_.empty() || runs_.empty()) return;
     tasks_.emplace_back();
-    add_variant({.label = "", .runs = {0}}, table);  // for the columns alone
+    Group first;
+    first.runs = {0};
+    add_variant(first, table);  // for the columns alone
     table.rows.clear();
   }
 
@@ -472,13 +456,8 @@ class Comparison {
   /// The scores of a run on a split.
   RowField scores(const std::string& split, const Metric& metric,
                   const std::optional<Score>& score) const {
-    RowField out;
-    out.columns = {{split, split + " " + common_.name}, {split + "_loss", split + " loss"}};
-    out.cells.resize(2);
-    if (!score) return out;
-    out.cells[0] = known(value_of(metric, *score));
-    out.cells[1] = known(score->loss);
-    return out;
+    return {{{split, split + " " + common_.name}, {split + "_loss", split + " loss"}},
+            {known(score ? value_of(metric, *score) : nan), known(score ? score->loss : nan)}};
   }
 
   void make_runs() {
@@ -486,17 +465,8 @@ class Comparison {
     table.name = "runs";
     table.title = "Runs";
     if (runs_.empty()) return;
-    const auto differs = [&](auto value_of) {
-      return std::ranges::any_of(
-          runs_, [&](const ReportedRun& run) { return value_of(run) != value_of(runs_.front()); });
-    };
-    const bool phases = differs([](const ReportedRun& run) { return run.phase; });
-    std::vector<Origin> different;
-    for (const Origin& origin : origins)
-      if (differs([&](const ReportedRun& run) { return origin.of(run); }))
-        different.push_back(origin);
-      else if (const std::string value = origin.of(runs_.front()); !value.empty())
-        board_.provenance.push_back(origin.column.heading + ": " + value);
+    const bool phases = std::ranges::any_of(
+        runs_, [&](const ReportedRun& run) { return run.phase != runs_.front().phase; });
     std::vector<size_t> order(runs_.size());  // by variant, trials of a search last
     std::iota(order.begin(), order.end(), size_t{0});
     std::ranges::stable_sort(order, {}, [&](size_t run) {
@@ -507,12 +477,6 @@ class Comparison {
       const auto variant = board_.variant_of[index];
       const auto& summary = run.record.summary;
       const Metric& metric = variant ? metric_of(groups_[*variant]) : common_;
-      RowField made;
-      for (const Origin& origin : different) {
-        const std::string value = origin.of(run);
-        made.columns.push_back(origin.column);
-        made.cells.push_back(value.empty() ? Cell{} : Cell{value});
-      }
       add_row(
           table,
           {{"run", run.record.name},
@@ -529,13 +493,25 @@ class Comparison {
            {"checkpoint",
             run.checkpoint.empty() ? Cell{} : Cell{run.checkpoint + " " + run.checkpoint_digest},
             "checkpoint (XXH3-128)"},
-           std::move(made),
+           origin_of(run),
            {"command",
             run.record.config.empty()
                 ? Cell{}
                 : Cell{fmt::format("longhand train {}/config.toml --out NEW", run.record.name)},
             "command that repeats it"}});
     }
+    // An origin that all runs have is said once.
+    const std::vector<Column> origins = origin_of(runs_[0]).columns;
+    board_.runs = without_columns(table, [&](size_t c) {
+      const Column& column = table.columns[c];
+      const Cell& first = table.rows[0][c];
+      if (std::ranges::find(origins, column.name, &Column::name) == origins.end() ||
+          std::ranges::any_of(table.rows, [&](const auto& row) { return row[c] != first; }))
+        return false;
+      if (const auto* const text = std::get_if<std::string>(&first))
+        board_.provenance.push_back(column.heading + ": " + *text);
+      return true;
+    });
   }
 
   void make_options() {
@@ -605,10 +581,10 @@ class Comparison {
   }
 
   void summarise() {
-    for (size_t g = 0; g < groups_.size(); ++g)
-      tasks_[groups_[g].task].contenders.push_back({groups_[g].name, groups_[g].scores, g,
-                                                    groups_[g].examples, groups_[g].family,
-                                                    validation_of(groups_[g])});
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      groups_[g].row = g;
+      tasks_[groups_[g].task].contenders.push_back(groups_[g]);
+    }
     const Headline said = headline(tasks_);
     board_.summary = said.sentences;
     left_out_ = said.left_out;

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "longhand/train/lab/headline.h"
 #include "longhand/train/lab/report/reader.h"
-#include "longhand/train/lab/seeds.h"
 #include "longhand/train/results/table.h"
 
 namespace longhand::train {

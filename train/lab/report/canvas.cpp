@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/core/options.h"
 #include "longhand/core/utf8.h"
 
 namespace longhand::train {
@@ -56,37 +57,31 @@ std::string lengths(const std::vector<double>& values) {
   return out;
 }
 
-std::string_view text_of(const std::vector<uint8_t>& bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
 // ----------------------------------------------------------------------------------------------
 // SVG.
 
-std::string big_endian(uint32_t value) {
+/// Four bytes.
+std::string big_endian(uint64_t value) {
   std::string out;
   for (const int shift : {24, 16, 8, 0}) out += static_cast<char>(value >> shift & 255);
   return out;
 }
 
-std::string png(int64_t columns, int64_t rows, const std::vector<uint8_t>& rgb) {
+std::string png(int64_t columns, int64_t rows, std::string_view rgb) {
   const auto chunk = [](const std::string& type, const std::string& data) {
     const std::string content = type + data;
     const uLong crc =
         crc32(0, reinterpret_cast<const Bytef*>(content.data()), static_cast<uInt>(content.size()));
-    return big_endian(static_cast<uint32_t>(data.size())) + content +
-           big_endian(static_cast<uint32_t>(crc));
+    return big_endian(data.size()) + content + big_endian(crc);
   };
   std::string lines;
   const auto width = static_cast<size_t>(3 * columns);
   for (int64_t r = 0; r < rows; ++r) {
     lines += '\0';  // no filter
-    lines += text_of(rgb).substr(static_cast<size_t>(r) * width, width);
+    lines += rgb.substr(static_cast<size_t>(r) * width, width);
   }
   return "\x89PNG\r\n\x1a\n" +
-         chunk("IHDR", big_endian(static_cast<uint32_t>(columns)) +
-                           big_endian(static_cast<uint32_t>(rows)) +
-                           std::string("\x08\x02\0\0\0", 5)) +
+         chunk("IHDR", big_endian(columns) + big_endian(rows) + std::string("\x08\x02\0\0\0", 5)) +
          chunk("IDAT", compressed(lines)) + chunk("IEND", "");
 }
 
@@ -135,8 +130,7 @@ class SvgCanvas : public Canvas {
     body_ += "</text>\n";
   }
 
-  void image(const Rect& place, int64_t columns, int64_t rows,
-             const std::vector<uint8_t>& rgb) override {
+  void image(const Rect& place, int64_t columns, int64_t rows, std::string_view rgb) override {
     body_ += fmt::format(
         "<image x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" preserveAspectRatio=\"none\" "
         "style=\"image-rendering:pixelated\" href=\"data:image/png;base64,{}\"/>\n",
@@ -241,8 +235,7 @@ class PdfCanvas : public Canvas {
     content_ += "ET\n";
   }
 
-  void image(const Rect& place, int64_t columns, int64_t rows,
-             const std::vector<uint8_t>& rgb) override {
+  void image(const Rect& place, int64_t columns, int64_t rows, std::string_view rgb) override {
     content_ +=
         fmt::format("q {} cm /I{} Do Q\n",
                     lengths({place.width, 0, 0, place.height, place.x, -place.y - place.height}),
@@ -251,7 +244,7 @@ class PdfCanvas : public Canvas {
         fmt::format("/Type /XObject /Subtype /Image /Width {} /Height {} /ColorSpace /DeviceRGB "
                     "/BitsPerComponent 8 ",
                     columns, rows),
-        text_of(rgb)));
+        rgb));
   }
 
   void clip(const Rect& shown) override {
@@ -259,8 +252,6 @@ class PdfCanvas : public Canvas {
                             lengths({shown.x, -shown.y - shown.height, shown.width, shown.height}));
   }
   void unclip() override { content_ += "Q\n"; }
-  void open(std::string_view, std::string_view) override {}
-  void close() override {}
 
   std::string finish(double height) override {
     std::string states, pictures;
@@ -356,14 +347,14 @@ std::unique_ptr<Canvas> pdf_canvas(const FigureFormat& format) {
 }
 
 std::string escape_markup(std::string_view text) {
-  constexpr std::pair<char, std::string_view> entities[] = {
-      {'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}, {'\'', "&#39;"}};
-  std::string out;
-  for (const char c : text) {
-    const auto* const found =
-        std::ranges::find(entities, c, &std::pair<char, std::string_view>::first);
-    out += found == std::end(entities) ? std::string_view(&c, 1) : found->second;
-  }
+  constexpr std::pair<char, std::string_view> entities[] = {// first that of what begins all
+                                                            {'&', "&amp;"},
+                                                            {'<', "&lt;"},
+                                                            {'>', "&gt;"},
+                                                            {'"', "&quot;"},
+                                                            {'\'', "&#39;"}};
+  std::string out(text);
+  for (const auto& [c, entity] : entities) out = replaced(out, c, entity);
   return out;
 }
 

@@ -52,15 +52,14 @@ class Canvas {
   /// `at` is on the baseline.
   virtual void text(Point at, std::string_view text, const TextStyle& style) = 0;
   /// Rows of pixels, 3 bytes each, without smoothing.
-  virtual void image(const Rect& place, int64_t columns, int64_t rows,
-                     const std::vector<uint8_t>& rgb) = 0;
+  virtual void image(const Rect& place, int64_t columns, int64_t rows, std::string_view rgb) = 0;
   /// Shows nothing outside of a rectangle until unclip().
   virtual void clip(const Rect& shown) = 0;
   virtual void unclip() = 0;
-  /// What follows until close() belongs together: a class for the style sheet and a description that a reader of
-  /// the page sees on pointing at it. A PDF has neither.
-  virtual void open(std::string_view attributes, std::string_view title) = 0;
-  virtual void close() = 0;
+  /// What follows until close() belongs together: attributes, such as a class for the style sheet, and a title, a
+  /// description that a reader of the page sees on pointing at it. A PDF has neither.
+  virtual void open(std::string_view, std::string_view) {}
+  virtual void close() {}
   /// The file, of this height.
   virtual std::string finish(double height) = 0;
 

@@ -6,20 +6,16 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
-#include <cstdlib>
-#include <functional>
 #include <numeric>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <tuple>
-#include <utility>
 
 #include "longhand/core/statistics.h"
 #include "longhand/train/cost/efficiency.h"
 #include "longhand/train/lab/columns.h"
 #include "longhand/train/lab/headline.h"
-#include "longhand/train/lab/report/learning_curves.h"
 
 namespace longhand::train {
 namespace {
@@ -45,7 +41,7 @@ std::optional<size_t> family_column(const Table& table) {
   std::iota(all.begin(), all.end(), size_t{0});
   for (const char* const name : {"attention_type", "attention", "variant"})
     if (const auto at = table.find(name);
-        at && !all.empty() && is_text(table, *at) &&
+        at && is_text(table, *at) &&
         (varies(table, all, *at) || name == std::string_view("variant")))
       return at;
   return std::nullopt;
@@ -107,14 +103,11 @@ std::vector<std::string> slopes(const Plot& plot) {
 /// Names at the places of their colours, which do not depend on who is best: these have the same colour in every
 /// report, others in alphabetical order what is left. A place may be empty.
 std::vector<std::string> in_order_of_colours(std::set<std::string> names) {
-  std::vector<std::string> out(hues);
-  size_t place = 0;
-  for (const char* const known :
-       {"softmax", "deltanet", "linear", "gla", "mamba2", "gated_deltanet", "deltaproduct",
-        "window", "forgetting", "retnet"}) {
-    if (names.erase(known)) out[place] = known;
-    ++place;
-  }
+  std::vector<std::string> out = {"softmax",    "deltanet",       "linear",       "gla",
+                                  "mamba2",     "gated_deltanet", "deltaproduct", "window",
+                                  "forgetting", "retnet"};
+  for (std::string& known : out)
+    if (!names.erase(known)) known.clear();
   for (const std::string& name : names) {
     const auto empty = std::ranges::find(out, "");
     if (empty == out.end())
@@ -137,33 +130,24 @@ class TableCharts {
         high_(find(table, chart.high)),
         metric_(table.find("metric")),
         family_(family_column(table)),
-        all_(table.rows.size()) {
+        all_(table.rows.size()),
+        columns_(chart.series) {
     std::iota(all_.begin(), all_.end(), size_t{0});
     for (const std::string& name :
          {chart.x, chart.y, chart.low, chart.high, chart.theory, chart.colour, chart.end})
       if (!name.empty()) index_in(columns_, name);
     for (const std::string& name : chart.series) series_columns_.push_back(table.column(name));
-    columns_.insert(columns_.begin(), chart.series.begin(), chart.series.end());
-    columns_.erase(std::unique(columns_.begin(), columns_.end()), columns_.end());
   }
 
   std::vector<Figure> figures() {
-    if (!chart_.colour.empty()) {
-      if (is_text(table_, *x_))
-        matrices();
-      else
-        add(chart_.title, heat_maps(), all_);
-      return std::move(out_);
-    }
-    if (!chart_.end.empty()) {
+    if (!chart_.colour.empty() && is_text(table_, *x_))
+      matrices();
+    else if (!chart_.colour.empty())
+      add(chart_.title, heat_maps(), all_);
+    else if (!chart_.end.empty())
       add(chart_.title, timeline(), all_);
-      return std::move(out_);
-    }
-    costs_ = !chart_.bars && chart_.series == std::vector<std::string>{"variant"} &&
-             !is_key(table_.columns[*x_]);
-    find_names();
-    if (chart_.bars && context_.matrix && grouped(all_, tasks_).size() > 1) return {};
-    panels(all_, chart_.title, "");
+    else
+      lines_and_bars();
     return std::move(out_);
   }
 
@@ -184,8 +168,7 @@ class TableCharts {
     });
     std::vector<size_t> options;
     for (size_t c = 0; c < table_.columns.size(); ++c)
-      if (is_key(table_.columns[c]) && c != *x_ && !all_.empty() && varies(table_, all_, c))
-        options.push_back(c);
+      if (is_key(table_.columns[c]) && c != *x_ && varies(table_, all_, c)) options.push_back(c);
     by_options_ = keys && !options.empty();
     tasks_.assign(table_.rows.size(), "");
     series_.assign(table_.rows.size(), "");
@@ -211,7 +194,7 @@ class TableCharts {
     tasks_ = std::move(names.task);
     series_ = std::move(names.variant);
     for (const size_t r : all_)
-      if (series_[r].empty()) series_[r] = family_ ? text_at(table_, r, *family_) : "";
+      if (series_[r].empty()) series_[r] = text_at(table_, r, family_);
   }
 
   /// "linear", or "size 32"
@@ -234,31 +217,37 @@ class TableCharts {
   /// which each curve has one value.
   bool explains_nothing(const Rows& rows) const {
     std::set<double> places;
-    std::set<std::string> curves;
-    std::set<std::pair<std::string, double>> points;
+    std::map<std::string, std::set<double>> of_curve;
     for (const size_t r : rows) {
       const double x = value_at(table_, r, x_);
       if (chart_.bars || !std::isfinite(x)) continue;
       places.insert(x);
-      curves.insert(series_[r]);
-      points.emplace(series_[r], x);
+      of_curve[series_[r]].insert(x);
     }
     if (costs_)
       return !places.empty() && *places.begin() > 0 && *places.rbegin() / *places.begin() < 1.05;
-    return by_options_ && is_key(table_.columns[*x_]) && curves.size() > 1 &&
-           points.size() == curves.size();
+    return by_options_ && is_key(table_.columns[*x_]) && of_curve.size() > 1 &&
+           std::ranges::all_of(of_curve, [](const auto& each) { return each.second.size() == 1; });
   }
 
   std::string y_title(const Rows& rows) const {
-    if (metric_ && !rows.empty()) return text_at(table_, rows[0], *metric_);
+    if (metric_ && !rows.empty()) return text_at(table_, rows[0], metric_);
     return table_.columns[*y_].shown();
   }
 
   int64_t hue_of(size_t row, const std::string& label,
                  std::map<std::string, int64_t>& local) const {
-    for (const std::string& name : {family_ ? text_at(table_, row, *family_) : "", label})
+    for (const std::string& name : {text_at(table_, row, family_), label})
       if (const int64_t hue = context_.hue_of(name); hue >= 0) return hue;
     return local.try_emplace(label, std::ssize(local)).first->second;
+  }
+
+  void lines_and_bars() {
+    costs_ = !chart_.bars && chart_.series == std::vector<std::string>{"variant"} &&
+             !is_key(table_.columns[*x_]);
+    find_names();
+    if (!chart_.bars || !context_.matrix || grouped(all_, tasks_).size() < 2)
+      panels(all_, chart_.title, "");
   }
 
   /// Draws rows in one panel, or in several.
@@ -315,10 +304,9 @@ class TableCharts {
                   .y = value_at(table_, r, y_),
                   .low = value_at(table_, r, low_),
                   .high = value_at(table_, r, high_)};
-    const auto variant = table_.find("variant");
-    if (!variant) return out;
-    if (!sizes_.empty()) out.name = text_at(table_, r, *variant);
-    const auto found = context_.seeds.find(text_at(table_, r, *variant));
+    const std::string variant = text_at(table_, r, table_.find("variant"));
+    if (!sizes_.empty()) out.name = variant;
+    const auto found = context_.seeds.find(variant);
     if (found == context_.seeds.end()) return out;
     const double mean = estimate(found->second).mean;
     if (std::abs(mean - out.y) <= 1e-9 * (std::abs(mean) + 1)) out.seeds = found->second;
@@ -418,16 +406,17 @@ class TableCharts {
     const size_t y = table_.column(chart_.y);
     for (const auto& [label, rows] : parts) {
       HeatMap map;
-      std::vector<std::pair<size_t, size_t>> places;
-      for (const size_t r : rows)
-        places.emplace_back(index_in(map.rows, text_at(table_, r, y)),
-                            index_in(map.columns, text_at(table_, r, *x_)));
+      for (const size_t r : rows) {
+        index_in(map.rows, text_at(table_, r, y));
+        index_in(map.columns, text_at(table_, r, *x_));
+      }
       map.width = std::ssize(map.columns);
       map.height = std::ssize(map.rows);
       map.values.assign(map.rows.size() * map.columns.size(), std::nan(""));
       map.texts.resize(map.values.size());
-      for (size_t i = 0; i < rows.size(); ++i) {
-        const size_t r = rows[i], at = places[i].first * map.columns.size() + places[i].second;
+      for (const size_t r : rows) {
+        const size_t at = index_in(map.rows, text_at(table_, r, y)) * map.columns.size() +
+                          index_in(map.columns, text_at(table_, r, *x_));
         map.values[at] = value_at(table_, r, y_);
         map.texts[at] = std::isfinite(map.values[at]) ? rounded(map.values[at]) : "– no score";
         const double low = value_at(table_, r, low_), high = value_at(table_, r, high_);
@@ -551,10 +540,11 @@ Figures figures_of(const ReportInputs& inputs, const Board& board) {
     for (const Table& table : results.tables)
       if (!table.charts.empty()) enrol(table);
   context.families = in_order_of_colours(std::move(names));
-  std::vector<std::string> families;  // by variant
+  std::vector<int64_t> hue_of;  // by variant
   const auto column = family_column(board.leaderboard);
   for (size_t v = 0; v < board.variants.size(); ++v) {
-    families.push_back(column ? text_at(board.leaderboard, v, *column) : board.variants[v]);
+    hue_of.push_back(
+        context.hue_of(column ? text_at(board.leaderboard, v, *column) : board.variants[v]));
     context.seeds[board.variants[v]] = values_of(board.scores[v]);
   }
   Figures out;
@@ -564,8 +554,8 @@ Figures figures_of(const ReportInputs& inputs, const Board& board) {
   };
   add(board.matrix, out.matrix);
   add(board.leaderboard, out.leaderboard);
-  std::tie(out.curves, out.curve_steps) = learning_curves(inputs, board, context, families);
-  for (const std::string& family : families) out.hues.push_back(context.hue_of(family) % hues);
+  std::tie(out.curves, out.curve_steps) = learning_curves(inputs, board, hue_of);
+  for (const int64_t hue : hue_of) out.hues.push_back(hue % hues);
   for (const ReportedResults& each : inputs.results) {
     auto& figures = out.results.emplace_back();
     for (size_t i = 0; i < inputs.runs.size(); ++i)

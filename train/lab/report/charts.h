@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "longhand/train/lab/report/board.h"
@@ -33,6 +34,12 @@ struct Figures {
   int64_t curve_steps = 1;  // learning curves show the last record of so many steps
 };
 Figures figures_of(const ReportInputs& inputs, const Board& board);
+
+/// A figure of the loss and one of the accuracy against steps and seconds for each task and ten variants, whose colours
+/// are `hue_of`; and a number of steps: a curve shows the last record in each so many, so that all curves fit into a page.
+std::pair<std::vector<Figure>, int64_t> learning_curves(const ReportInputs& inputs,
+                                                        const Board& board,
+                                                        const std::vector<int64_t>& hue_of);
 
 /// The figures of one chart of a table. `families`: names in the order of their colours. `seeds`: the values whose
 /// means a table shows, by the name of the variant. With `matrix`, bars of several tasks are left out, which a

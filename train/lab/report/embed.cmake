@@ -1,7 +1,7 @@
 # cmake -D OUT=report_assets.cpp -D "FILES=page.js;page.css" -P embed.cmake
-# Writes the functions of assets.h, which return the contents of both files.
+# Writes the functions of page.h that return the contents of both files.
 set(names page_js page_css)
-set(text "#include \"longhand/train/lab/report/assets.h\"\n\nnamespace longhand::train {\n")
+set(text "#include \"longhand/train/lab/report/page.h\"\n\nnamespace longhand::train {\n")
 foreach(file name IN ZIP_LISTS FILES names)
   file(READ "${file}" bytes HEX)
   string(REGEX REPLACE "(..)" "0x\\1," bytes "${bytes}")

@@ -1,5 +1,4 @@
-#include "longhand/train/lab/report/learning_curves.h"
-
+// The figures of loss and accuracy against steps and seconds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <span>
 
 #include "longhand/train/lab/columns.h"
+#include "longhand/train/lab/report/charts.h"
 
 namespace longhand::train {
 namespace {
@@ -111,28 +111,23 @@ std::vector<PlotPoint> mean_curve(const std::vector<const RunCurves*>& runs, con
 
 class LearningCurves {
  public:
-  LearningCurves(const ReportInputs& inputs, const Board& board, const ChartContext& context,
-                 const std::vector<std::string>& families)
-      : inputs_(inputs), board_(board) {
+  LearningCurves(const ReportInputs& inputs, const Board& board, const std::vector<int64_t>& hue_of)
+      : inputs_(inputs), board_(board), hues_(hue_of) {
     int64_t last = 1;
     for (const ReportedRun& run : inputs.runs)
       if (!run.record.metrics.empty()) last = std::max(last, run.record.metrics.back().step);
     const auto variants = static_cast<double>(std::max<size_t>(board.variants.size(), 1));
     bands_ = board.variants.size() <= 40;
-    cut_into_panels(context, families);
+    cut_into_panels();
     views_ = std::clamp<size_t>(most_pictures / std::max<size_t>(2 * panels_.size(), 1), 1,
                                 std::size(views));
     const double point = 14 * (bands_ ? 3 : 1);  // bytes
     const auto points = static_cast<int64_t>(std::clamp(
         curve_bytes / (variants * 2 * static_cast<double>(views_) * point), 15.0, 150.0));
     width_ = (last + points - 1) / points;
-    for (size_t i = 0; i < inputs.runs.size(); ++i) {
-      const ReportedRun& run = inputs.runs[i];
-      curves_.emplace_back();
-      if (!board.variant_of[i] || run.record.metrics.empty()) continue;
-      curves_[i] = {run.status == "running", curve_of(run, "train", width_),
-                    curve_of(run, "validation", width_)};
-    }
+    for (const ReportedRun& run : inputs.runs)
+      curves_.push_back({run.status == "running", curve_of(run, "train", width_),
+                         curve_of(run, "validation", width_)});
   }
 
   std::vector<Figure> figures() const {
@@ -148,8 +143,7 @@ class LearningCurves {
 
  private:
   /// By task, and by ten colours.
-  void cut_into_panels(const ChartContext& context, const std::vector<std::string>& families) {
-    for (const std::string& family : families) hues_.push_back(context.hue_of(family));
+  void cut_into_panels() {
     for (size_t task = 0; task < board_.tasks.size(); ++task) {
       Rows own;
       for (size_t v = 0; v < board_.variants.size(); ++v)
@@ -189,27 +183,26 @@ class LearningCurves {
              .markers = bands_ ? size_t{8} : size_t{3}};
     std::map<int64_t, size_t> seen;
     for (const size_t v : variants) {
-      Series series{.label = board_.names[v], .hue = hues_[v], .band = bands_};
+      Series series{.label = board_.names[v], .hue = hues_[v]};
       series.variation = seen[series.hue]++;
       std::vector<const RunCurves*> sound;
       for (size_t i = 0; i < inputs_.runs.size(); ++i) {
-        if (board_.variant_of[i] != v || inputs_.runs[i].record.metrics.empty()) continue;
+        if (board_.variant_of[i] != v) continue;
         if (!inputs_.runs[i].has_failed()) {
           sound.push_back(&curves_[i]);
           continue;
         }
         // A run that failed has a line of its own, and no part in the mean.
-        Series lost{.label = fmt::format("{}, seed {}: {}", series.label, inputs_.runs[i].seed,
-                                         inputs_.runs[i].status),
-                    .hue = series.hue,
-                    .points = mean_curve({&curves_[i]}, view),
-                    .faint = true};
-        if (!lost.points.empty()) out.series.push_back(std::move(lost));
+        out.series.push_back({.label = fmt::format("{}, seed {}: {}", series.label,
+                                                   inputs_.runs[i].seed, inputs_.runs[i].status),
+                              .hue = series.hue,
+                              .points = mean_curve({&curves_[i]}, view),
+                              .faint = true});
       }
       series.points = mean_curve(sound, view);
-      if (series.points.empty()) continue;
-      if (std::ranges::all_of(series.points, [](const PlotPoint& p) { return p.low == p.high; }))
-        series.band = false;
+      series.band = bands_ && std::ranges::any_of(series.points, [](const PlotPoint& p) {
+                      return p.low != p.high;
+                    });
       if (!series.band)
         for (PlotPoint& point : series.points) point.low = point.high = std::nan("");
       out.series.push_back(std::move(series));
@@ -254,7 +247,7 @@ class LearningCurves {
   const ReportInputs& inputs_;
   const Board& board_;
   std::vector<RunCurves> curves_;                     // by run
-  std::vector<int64_t> hues_;                         // by variant
+  const std::vector<int64_t>& hues_;                  // by variant
   std::vector<std::pair<std::string, Rows>> panels_;  // their titles' ends, and their variants
   size_t views_ = 1;                                  // of each panel
   int64_t width_ = 1;
@@ -265,9 +258,8 @@ class LearningCurves {
 
 std::pair<std::vector<Figure>, int64_t> learning_curves(const ReportInputs& inputs,
                                                         const Board& board,
-                                                        const ChartContext& context,
-                                                        const std::vector<std::string>& families) {
-  const LearningCurves curves(inputs, board, context, families);
+                                                        const std::vector<int64_t>& hue_of) {
+  const LearningCurves curves(inputs, board, hue_of);
   return {curves.figures(), curves.width()};
 }
 

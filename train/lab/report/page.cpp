@@ -9,14 +9,12 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <span>
-#include <string_view>
+#include <set>
 #include <utility>
 
 #include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
-#include "longhand/train/lab/report/assets.h"
 #include "longhand/train/lab/report/board.h"
 #include "longhand/train/lab/report/charts.h"
 #include "longhand/train/results/codec.h"
@@ -27,6 +25,11 @@ namespace {
 constexpr std::string_view title = "<title>Longhand report</title>";
 constexpr size_t table_bytes = 1500000;  // of all tables of results together
 constexpr size_t plain_bytes = 500000;   // of the data of a page; more are compressed
+
+/// A paragraph of a class, without markup.
+std::string paragraph(const char* kind, const std::string& text) {
+  return fmt::format("<p class=\"{}\">{}</p>\n", kind, escape_markup(text));
+}
 
 /// Text whose lines do not end between a number and the sign for percent.
 std::string unbroken(std::string text) {
@@ -105,32 +108,31 @@ class Page {
     if (!figures_.curves.empty()) body += learning_curves();
     for (size_t i = 0; i < inputs_.results.size(); ++i) body += results(i);
     if (!inputs_.runs.empty()) body += runs();
-    body = printable(body + footer());
+    body += fmt::format("</main>\n<footer><p>Written by Longhand {} on {}.</p></footer>\n",
+                        version(), utc_now());
+    body = printable(body);
     // Inside a script element, no text may end the element.
     std::string json = replaced(dump(data_), '<', "\\u003c");
     if (json.size() > plain_bytes) json = base64(compressed(json));
-    const std::string hashed = body + json;
     // Texts of the page cannot contain a digest of themselves, so that a script in them does not run.
-    const std::string nonce = data::hex(data::digest(std::as_bytes(std::span<const char>(hashed))));
-    std::string out =
+    const std::string nonce = data::text_digest(body + json);
+    // A script element's contents cannot hold its end tag; page.js has none.
+    return fmt::format(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src "
-        "'nonce-" +
-        nonce +
-        "'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'\">"
+        "'nonce-{0}'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action "
+        "'none'\">"
         "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">"
-        "<meta name=\"color-scheme\" content=\"light dark\">" +
-        std::string(title) + "\n<style>" + std::string(page_css()) + style_of_charts() +
-        "</style></head>\n<body>\n" + body;
-    out += "<script type=\"application/json\" id=\"data\">" + json + "</script>\n";
-    // A script element's contents cannot hold its end tag; page.js has none.
-    out += "<script nonce=\"" + nonce + "\">" + std::string(page_js()) + "</script>\n";
-    return out + "</body></html>\n";
+        "<meta name=\"color-scheme\" content=\"light dark\">{1}\n"
+        "<style>{2}{3}</style></head>\n<body>\n{4}"
+        "<script type=\"application/json\" id=\"data\">{5}</script>\n"
+        "<script nonce=\"{0}\">{6}</script>\n</body></html>\n",
+        nonce, title, page_css(), style_of_charts(), body, json, page_js());
   }
 
  private:
   /// Adds a table to the data of the script, with at most so many rows, and returns its index.
-  size_t add(const Table& table, size_t rows) {
+  size_t add(const Table& table, size_t rows = SIZE_MAX) {
     data_["tables"].push_back(json(table, rows));
     return data_["tables"].size() - 1;
   }
@@ -150,7 +152,7 @@ class Page {
                       escape_markup(figure.plots[i].title), view, i > 0 ? " hidden" : "", picture);
     }
     const bool own = !figure.numbers.rows.empty();
-    Json numbers = {{"table", own ? add(figure.numbers, figure.numbers.rows.size()) : table}};
+    Json numbers = {{"table", own ? add(figure.numbers) : table}};
     if (!figure.columns.empty()) numbers["columns"] = figure.columns;
     for (const size_t row : figure.rows)
       if (row < rows) numbers["rows"].push_back(row);
@@ -162,11 +164,8 @@ class Page {
         "</figcaption>\n{4}",
         name, wide ? " class=\"wide\"" : "", data_["numbers"].size() - 1,
         escape_markup(figure.title), pictures);
-    std::ranges::sort(facts);
-    facts.erase(std::unique(facts.begin(), facts.end()), facts.end());
-    if (!facts.empty())
-      out += fmt::format("<p class=\"facts\">{}</p>\n",
-                         escape_markup(fmt::format("{}", fmt::join(facts, " "))));
+    const std::set<std::string> said(facts.begin(), facts.end());
+    if (!said.empty()) out += paragraph("facts", fmt::format("{}", fmt::join(said, " ")));
     return out + "</figure>\n";
   }
 
@@ -180,7 +179,7 @@ class Page {
   }
 
   /// Figures side by side; many panels of one chart are closed at first.
-  std::string figures(const std::vector<Figure>& all, size_t table, size_t rows) {
+  std::string figures(const std::vector<Figure>& all, size_t table, size_t rows = SIZE_MAX) {
     constexpr size_t most = 6, most_printed = 24, most_bytes = 200000;
     std::string open, closed;
     for (size_t begin = 0; begin < all.size();) {
@@ -205,23 +204,6 @@ class Page {
                         : fmt::format("<div class=\"charts\">\n{}</div>\n{}", open, closed);
   }
 
-  /// Adds a table of results and returns where its charts and itself appear.
-  std::string placed(const Table& table, const std::vector<Figure>& drawn,
-                     const std::string& source, bool open) {
-    const size_t index = add(table, rows_);
-    std::string out =
-        figures(drawn, index, rows_) + fmt::format("<div data-table=\"{}\"{}></div>\n", index,
-                                                   open && drawn.empty() ? " data-open" : "");
-    if (!table.charts.empty() && table.rows.empty())
-      out += "<p class=\"note\">There are no values.</p>\n";
-    if (!table.marked.empty())
-      out += fmt::format("<p class=\"note\">* {}</p>\n", escape_markup(table.mark));
-    if (table.rows.size() > rows_)
-      out += fmt::format("<p class=\"note\">The first {} of {} rows; all are in {}.</p>\n", rows_,
-                         table.rows.size(), escape_markup(source));
-    return out;
-  }
-
   std::string header() {
     data_ = {{"variants", board_.variants},
              {"hues", figures_.hues},
@@ -238,9 +220,10 @@ class Page {
       sentences.push_back(inputs_.results[0].results.title);
     std::string lead;
     for (size_t i = 0; i < sentences.size(); ++i)
-      (i == 0 ? out : lead) +=
-          fmt::format(fmt::runtime(i == 0 ? "<h1>{}</h1>\n" : "<p class=\"lead\">{}</p>\n"),
-                      unbroken(escape_markup(sentences[i])));
+      if (const std::string text = unbroken(sentences[i]); i == 0)
+        out += fmt::format("<h1>{}</h1>\n", escape_markup(text));
+      else
+        lead += paragraph("lead", text);
     constexpr size_t most = 5;  // before the overview
     out += sentences.size() <= most
                ? lead
@@ -260,40 +243,34 @@ class Page {
            "</header>\n<main>\n";
   }
 
-  /// A long table is closed at first.
-  static std::string long_table(const std::string& table, size_t rows, const char* what) {
+  /// A table with all its rows; a long one is closed at first.
+  static std::string long_table(size_t index, size_t rows, const char* what) {
     constexpr size_t most = 60, most_printed = 200;
+    const std::string table = fmt::format("<div data-whole=\"{}\"></div>\n", index);
     if (rows <= most) return table;
     return fmt::format("<details class=\"panels\"{}><summary>{} {}</summary>{}</details>\n",
                        rows <= most_printed ? " data-print" : "", rows, what, table);
   }
 
   std::string leaderboard() {
-    const size_t rows = board_.leaderboard.rows.size();
-    const size_t index = add(board_.leaderboard, rows);
+    const size_t index = add(board_.leaderboard);
     std::string out = "<section id=\"leaderboard\">";
-    if (!figures_.matrix.empty()) {
-      const size_t matrix = add(board_.matrix, board_.matrix.rows.size());
-      out += "<h2>Tasks and variants</h2>\n";
-      out += figures(figures_.matrix, matrix, board_.matrix.rows.size());
-    }
-    const std::string table = fmt::format("<div data-whole=\"{}\"></div>\n", index);
-    out += "<h2>Leaderboard</h2>\n";
-    out += long_table(
-        table, rows,
-        board_.tasks.size() > 1 ? "rows: each variant at each of its tasks" : "variants");
+    if (!figures_.matrix.empty())
+      out += "<h2>Tasks and variants</h2>\n" + figures(figures_.matrix, add(board_.matrix));
+    out += "<h2>Leaderboard</h2>\n" + long_table(index, board_.leaderboard.rows.size(),
+                                                 board_.tasks.size() > 1
+                                                     ? "rows: each variant at each of its tasks"
+                                                     : "variants");
     const bool several =
         std::ranges::any_of(board_.scores, [](const SeedScores& each) { return each.size() > 1; });
-    return out +
-           (several
-                ? "<p class=\"note\">Means over seeds of the runs that did not fail, with 95 % "
-                  "intervals (Student’s t; of an accuracy also for the choice of the test "
-                  "examples, where their number is known). The dot is the mean, the line its "
-                  "interval. Bold: the best of a task, and what seeds do not tell apart from it. "
-                  "Click a heading to sort.</p>\n"
-                : "<p class=\"note\">One seed of each: there are no intervals. Click a heading to "
-                  "sort.</p>\n") +
-           figures(figures_.leaderboard, index, rows) + "</section>\n";
+    const char* const note =
+        several
+            ? "Means over seeds of the runs that did not fail, with 95 % intervals (Student’s t; "
+              "of an accuracy also for the choice of the test examples, where their number is "
+              "known). The dot is the mean, the line its interval. Bold: the best of a task, and "
+              "what seeds do not tell apart from it. Click a heading to sort."
+            : "One seed of each: there are no intervals. Click a heading to sort.";
+    return out + paragraph("note", note) + figures(figures_.leaderboard, index) + "</section>\n";
   }
 
   std::string learning_curves() {
@@ -306,20 +283,11 @@ class Page {
       for (const std::string& view : each.views)
         if (std::ranges::find(views, Json(view)) == views.end()) views.push_back(view);
     return "<section id=\"curves\"><h2>Learning curves</h2>\n<div id=\"views\"></div>\n" +
-           figures(figures_.curves, 0, 0) +
+           figures(figures_.curves, 0) +
            "<p class=\"note\">Lines are means over seeds, bands reach from the lowest to the "
            "highest. A run that ended keeps its last value; one that failed is a dotted line of "
            "its own." +
            thinned + "</p></section>\n";
-  }
-
-  /// What results say of themselves, but for what stands above.
-  std::string summary_of(const Results& results) const {
-    std::string text = results.summary;
-    for (const std::string& said : board_.summary)
-      if (const size_t at = text.find(said); at != std::string::npos)
-        text.erase(at, said.size() + 1);
-    return text;
   }
 
   std::string results(size_t i) {
@@ -327,16 +295,27 @@ class Page {
     std::string out =
         fmt::format("<section id=\"results-{}\"><h2>{}</h2>\n", i,
                     escape_markup(results.title.empty() ? results.kind : results.title));
-    if (const std::string summary = summary_of(results); !summary.empty())
-      out += fmt::format("<p class=\"lead\">{}</p>\n", escape_markup(summary));
+    std::string summary = results.summary;
+    for (const std::string& said : board_.summary)  // above
+      if (const size_t at = summary.find(said); at != std::string::npos)
+        summary.erase(at, said.size() + 1);
+    if (!summary.empty()) out += paragraph("lead", summary);
     for (size_t t = 0; t < results.tables.size(); ++t) {
       const Table& table = results.tables[t];
       out += fmt::format("<h3>{}</h3>\n", escape_markup(table.title));
-      if (!table.note.empty())
-        out += fmt::format("<p class=\"note\">{}</p>\n", escape_markup(table.note));
+      if (!table.note.empty()) out += paragraph("note", table.note);
+      const std::vector<Figure>& drawn = figures_.results[i][t];
+      const size_t index = add(table, rows_);
       // The cells of a sweep are the runs below.
-      out += placed(table, figures_.results[i][t], path,
-                    results.kind != "ablate" || table.name != "cells");
+      const bool open = drawn.empty() && (results.kind != "ablate" || table.name != "cells");
+      out += figures(drawn, index, rows_) +
+             fmt::format("<div data-table=\"{}\"{}></div>\n", index, open ? " data-open" : "");
+      if (!table.charts.empty() && table.rows.empty())
+        out += paragraph("note", "There are no values.");
+      if (!table.marked.empty()) out += paragraph("note", "* " + table.mark);
+      if (table.rows.size() > rows_)
+        out += paragraph("note", fmt::format("The first {} of {} rows; all are in {}.", rows_,
+                                             table.rows.size(), path));
     }
     out += "<dl class=\"provenance\">";
     for (const auto& [name, value] : {std::pair{"command", results.command},
@@ -352,14 +331,10 @@ class Page {
   }
 
   std::string runs() {
-    const size_t rows = board_.runs.rows.size();
-    std::string out = fmt::format(
-        "<section id=\"runs\"><h2>Runs</h2>\n{}",
-        long_table(fmt::format("<div data-whole=\"{}\"></div>\n", add(board_.runs, rows)), rows,
-                   "runs"));
+    std::string out = "<section id=\"runs\"><h2>Runs</h2>\n" +
+                      long_table(add(board_.runs), board_.runs.rows.size(), "runs");
     if (!board_.provenance.empty())
-      out += fmt::format("<p class=\"note\">Of all runs: {}.</p>\n",
-                         escape_markup(fmt::format("{}", fmt::join(board_.provenance, "; "))));
+      out += paragraph("note", fmt::format("Of all runs: {}.", fmt::join(board_.provenance, "; ")));
     if (!board_.shared.empty())
       out += fmt::format(
           "<details><summary>The configuration that all runs share</summary>"
@@ -374,11 +349,6 @@ class Page {
     constexpr size_t most = 8;
     out += board_.variants.size() <= most ? own : folded("Further options of each variant", own);
     return out + "</section>\n";
-  }
-
-  std::string footer() const {
-    return fmt::format("</main>\n<footer><p>Written by Longhand {} on {}.</p></footer>\n",
-                       version(), utc_now());
   }
 
   const ReportInputs& inputs_;
@@ -398,17 +368,14 @@ bool may_replace(const std::filesystem::path& file, ReportFormat format) {
   std::string begin(1000, '\0');
   in.read(begin.data(), std::ssize(begin));
   if (in.gcount() == 0) return true;
-  switch (format) {
-    case ReportFormat::html:
-      return begin.starts_with("<!doctype html>\n") && begin.find(title) != std::string::npos;
-    case ReportFormat::csv:  // the first columns of Board::runs
-      return begin.starts_with("run,variant,");
-    case ReportFormat::figure:
-      return begin.find("Longhand figure") != std::string::npos;
-    case ReportFormat::json:
-      return begin.starts_with("{\n \"kind\": \"report\",");
-  }
-  return false;
+  // How each begins, and what it holds soon. CSV: the first columns of Board::runs.
+  static const std::map<ReportFormat, std::pair<std::string_view, std::string_view>> marks = {
+      {ReportFormat::html, {"<!doctype html>\n", title}},
+      {ReportFormat::csv, {"run,variant,", ""}},
+      {ReportFormat::json, {"{\n \"kind\": \"report\",", ""}},
+      {ReportFormat::figure, {"", "Longhand figure"}}};
+  const auto& [first, held] = marks.at(format);
+  return begin.starts_with(first) && begin.find(held) != std::string::npos;
 }
 
 std::string html_report(const ReportInputs& inputs) { return Page(inputs).html(); }

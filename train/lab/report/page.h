@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "longhand/train/lab/report/reader.h"
 
@@ -13,6 +14,10 @@ namespace longhand::train {
 /// the tables. With thousands of records, curves and tables are thinned, so that the page stays below 2 MB for up
 /// to some thousand runs.
 std::string html_report(const ReportInputs& inputs);
+
+/// page.js and page.css, which are part of every report: embed.cmake writes these functions.
+std::string_view page_js();
+std::string_view page_css();
 
 enum class ReportFormat { html, csv, json, figure };
 

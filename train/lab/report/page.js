@@ -112,7 +112,7 @@
     });
     head.append(...headings);
     return element('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': title},
-                   element('table', {class: board ? 'board' : undefined}, element('caption', {}, title),
+                   element('table', {}, element('caption', {}, title),
                            element('thead', {}, head), body));
   }
   /// The indices of values in order; those that are missing are always last.

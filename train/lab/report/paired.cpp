@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <system_error>
@@ -16,28 +17,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Scores = std::map<std::string, SeedScores>;  // by variant
+using Contenders = std::map<std::string, Contender>;  // by variant
 
-/// See mean_of().
-int64_t examples_of(const Results& sweep, const std::string& variant) {
+/// Those with finished cells; `order`: the variants as they stand in the table.
+Contenders contenders_in(const Results& sweep, const std::string& metric,
+                         std::vector<std::string>& order) {
   const Table& cells = sweep.table("cells");
-  double out = 0;
-  for (size_t r = 0; r < cells.rows.size(); ++r)
-    if (text_at(cells, r, cells.column("variant")) == variant)
-      out = std::fmax(out, value_at(cells, r, cells.find("test_examples")));
-  return static_cast<int64_t>(out);
-}
-
-/// Those of the finished cells; `order`: the variants as they stand in the table.
-Scores scores_of(const Results& sweep, const std::string& metric, std::vector<std::string>& order) {
-  const Table& cells = sweep.table("cells");
-  Scores out;
+  Contenders out;
   for (size_t r = 0; r < cells.rows.size(); ++r) {
     const double score = value_at(cells, r, cells.column("test_" + metric));
     if (text_at(cells, r, cells.column("phase")) != "final" || std::isnan(score)) continue;
     const std::string variant = text_at(cells, r, cells.column("variant"));
     if (!out.contains(variant)) order.push_back(variant);
-    out[variant][std::get<int64_t>(cells.rows[r][cells.column("seed")])] = score;
+    Contender& own = out[variant];
+    own.scores[std::get<int64_t>(cells.rows[r][cells.column("seed")])] = score;
+    const double examples = std::fmax(0, value_at(cells, r, cells.find("test_examples")));
+    own.examples = std::max(own.examples, static_cast<int64_t>(examples));
   }
   return out;
 }
@@ -72,10 +67,11 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
   check<ConfigError>(metric == other_metric, sweep.name(), " has the metric ", metric, ", and ",
                      baseline.name(), " ", other_metric, "; expected sweeps with the same one");
   std::vector<std::string> order, ignored;
-  const Scores theirs = scores_of(baseline.results, metric, order),
-               ours = scores_of(sweep.results, metric, ignored);
+  const Contenders theirs = contenders_in(baseline.results, metric, order),
+                   ours = contenders_in(sweep.results, metric, ignored);
   std::erase_if(order, [&](const std::string& variant) {
-    return !ours.contains(variant) || in_common(ours.at(variant), theirs.at(variant)).empty();
+    return !ours.contains(variant) ||
+           in_common(ours.at(variant).scores, theirs.at(variant).scores).empty();
   });
   check<ConfigError>(!order.empty(), sweep.name(), " and ", baseline.name(),
                      " have no finished cell in common: none with the same values of all axes and "
@@ -84,7 +80,7 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
   std::vector<PairedTest> tests;
   std::vector<double> p;
   for (const std::string& variant : order) {
-    tests.push_back(paired_by_seed(ours.at(variant), theirs.at(variant), accuracy));
+    tests.push_back(paired_by_seed(ours.at(variant).scores, theirs.at(variant).scores, accuracy));
     p.push_back(tests.back().p);
   }
   p = holm(p);
@@ -99,19 +95,16 @@ Results paired_results(const ReportedResults& sweep, const ReportedResults& base
       order.size(), theirs.size());
   int64_t better = 0, worse = 0;
   for (size_t i = 0; i < order.size(); ++i) {
-    const SeedScores &own = ours.at(order[i]), &other = theirs.at(order[i]);
+    const Contender &own = ours.at(order[i]), &other = theirs.at(order[i]);
     const Estimate& difference = tests[i].difference;
-    add_row(
-        table,
-        {{"variant", order[i]},
-         {"seeds", difference.count},
-         {"baseline",
-          mean_of(in_common(other, own), accuracy, examples_of(baseline.results, order[i])),
-          "baseline " + metric},
-         {metric, mean_of(in_common(own, other), accuracy, examples_of(sweep.results, order[i])),
-          metric},
-         {"difference", difference, "difference"},
-         {"p", known(p[i]), "", 2}});
+    add_row(table,
+            {{"variant", order[i]},
+             {"seeds", difference.count},
+             {"baseline", mean_of(in_common(other.scores, own.scores), accuracy, other.examples),
+              "baseline " + metric},
+             {metric, mean_of(in_common(own.scores, other.scores), accuracy, own.examples), metric},
+             {"difference", difference, "difference"},
+             {"p", known(p[i]), "", 2}});
     if (p[i] < significance) ++((difference.mean > 0) == accuracy ? better : worse);
   }
   add_bars(table, "Difference of " + metric + " by variant", "variant", "difference");

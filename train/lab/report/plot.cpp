@@ -33,31 +33,22 @@ const std::vector<double>& dash_of(const Series& series) {
   return dashes[series.hue < 0 || series.faint ? 2 : series.variation % dashes.size()];
 }
 
+/// A part of a line around a point, and the same after a quarter, a half and three quarters of a turn.
+Line turned(Line part) {
+  Line out;
+  for (int turn = 0; turn < 4; ++turn)
+    for (Point& each : part) {
+      out.push_back(each);
+      each = {-each.y, each.x};
+    }
+  return out;
+}
 /// Lines around a point, in units of the size of markers. Those of the second five hues are hollow.
-const std::array<std::vector<Line>, 5> markers = {
-    {{{{-0.38, -0.92},
-       {0.38, -0.92},
-       {0.92, -0.38},
-       {0.92, 0.38},
-       {0.38, 0.92},
-       {-0.38, 0.92},
-       {-0.92, 0.38},
-       {-0.92, -0.38}}},
-     {{{0, -1.1}, {1.1, 0.85}, {-1.1, 0.85}}},
-     {{{-0.8, -0.8}, {0.8, -0.8}, {0.8, 0.8}, {-0.8, 0.8}}},
-     {{{0, -1.15}, {1.15, 0}, {0, 1.15}, {-1.15, 0}}},
-     {{{-0.3, -1},
-       {0.3, -1},
-       {0.3, -0.3},
-       {1, -0.3},
-       {1, 0.3},
-       {0.3, 0.3},
-       {0.3, 1},
-       {-0.3, 1},
-       {-0.3, 0.3},
-       {-1, 0.3},
-       {-1, -0.3},
-       {-0.3, -0.3}}}}};
+const Line markers[] = {turned({{-0.38, -0.92}, {0.38, -0.92}}),
+                        {{0, -1.1}, {1.1, 0.85}, {-1.1, 0.85}},
+                        turned({{-0.8, -0.8}}),
+                        turned({{0, -1.15}}),
+                        turned({{-0.3, -1}, {0.3, -1}, {0.3, -0.3}})};
 
 double median(std::vector<double> values) {
   if (values.empty()) return std::nan("");
@@ -196,16 +187,11 @@ Axis y_axis(const Plot& plot, std::vector<std::string>& facts) {
 
 // Viridis (van der Walt and Smith 2015), perceptually uniform, at eight points.
 std::array<uint8_t, 3> viridis(double part) {
-  constexpr std::array<std::array<double, 3>, 8> colours = {{{68, 1, 84},
-                                                             {70, 50, 127},
-                                                             {54, 92, 141},
-                                                             {39, 127, 142},
-                                                             {31, 161, 135},
-                                                             {74, 194, 109},
-                                                             {159, 218, 58},
-                                                             {253, 231, 37}}};
-  const double place = std::clamp(part, 0.0, 1.0) * (colours.size() - 1);
-  const auto i = std::min(static_cast<size_t>(place), colours.size() - 2);
+  constexpr double colours[][3] = {{68, 1, 84},    {70, 50, 127},  {54, 92, 141},  {39, 127, 142},
+                                   {31, 161, 135}, {74, 194, 109}, {159, 218, 58}, {253, 231, 37}};
+  constexpr size_t last = std::size(colours) - 1;
+  const double place = std::clamp(part, 0.0, 1.0) * last;
+  const auto i = std::min(static_cast<size_t>(place), last - 1);
   std::array<uint8_t, 3> out{};
   for (size_t k = 0; k < 3; ++k)
     out[k] = static_cast<uint8_t>(std::lround(
@@ -214,41 +200,6 @@ std::array<uint8_t, 3> viridis(double part) {
 }
 std::string hex(const std::array<uint8_t, 3>& rgb) {
   return fmt::format("#{:02x}{:02x}{:02x}", rgb[0], rgb[1], rgb[2]);
-}
-
-/// The width to leave for text, which a reader without Helvetica sees in a wider font.
-double room_for(const Canvas& canvas, std::string_view text, double size = 1) {
-  return 1.18 * canvas.width_of(text, size);
-}
-
-/// Text in lines that are at most so wide. A word may be wider by a half before it is broken, too.
-std::vector<std::string> broken(const Canvas& canvas, const std::string& text, double width) {
-  std::vector<std::string> lines(1);
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(' ', begin), text.size());
-    std::string word = text.substr(begin, end - begin);
-    const bool too_wide = room_for(canvas, word) > 1.5 * width;
-    while (too_wide && room_for(canvas, word) > width) {
-      size_t fits = 0;
-      for (size_t next = 1; next < word.size(); ++next)
-        if ((word[next] & 0xc0) != 0x80) {  // not within a character
-          if (fits > 0 && room_for(canvas, word.substr(0, next)) > width) break;
-          fits = next;
-        }
-      if (fits == 0) break;
-      if (!lines.back().empty()) lines.emplace_back();
-      lines.back() = word.substr(0, fits);
-      word.erase(0, fits);
-    }
-    if (lines.back().empty())
-      lines.back() = word;
-    else if (room_for(canvas, lines.back() + " " + word) <= width)
-      lines.back() += " " + word;
-    else
-      lines.push_back(word);
-    begin = end + 1;
-  }
-  return lines;
 }
 
 class Drawing {
@@ -262,12 +213,47 @@ class Drawing {
     if (plot_.kind == Kind::bars) bars();
     if (plot_.kind == Kind::heat) heat();
     if (plot_.kind == Kind::timeline) timeline();
+    if (plot_.kind != Kind::heat) legend();
     return canvas_.finish(bottom_);
   }
 
  private:
   double width() const { return canvas_.format.width; }
-  static Line dot(Point at) { return {at, at}; }
+
+  /// The width to leave for text, which a reader without Helvetica sees in a wider font.
+  double room_for(std::string_view text, double size = 1) const {
+    return 1.18 * canvas_.width_of(text, size);
+  }
+
+  /// Text in lines that are at most so wide. A word may be wider by a half before it is broken, too.
+  std::vector<std::string> broken(const std::string& text, double most) const {
+    std::vector<std::string> lines(1);
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find(' ', begin), text.size());
+      std::string word = text.substr(begin, end - begin);
+      const bool too_wide = room_for(word) > 1.5 * most;
+      while (too_wide && room_for(word) > most) {
+        size_t fits = 0;
+        for (size_t next = 1; next < word.size(); ++next)
+          if ((word[next] & 0xc0) != 0x80) {  // not within a character
+            if (fits > 0 && room_for(word.substr(0, next)) > most) break;
+            fits = next;
+          }
+        if (fits == 0) break;
+        if (!lines.back().empty()) lines.emplace_back();
+        lines.back() = word.substr(0, fits);
+        word.erase(0, fits);
+      }
+      if (lines.back().empty())
+        lines.back() = word;
+      else if (room_for(lines.back() + " " + word) <= most)
+        lines.back() += " " + word;
+      else
+        lines.push_back(word);
+      begin = end + 1;
+    }
+    return lines;
+  }
 
   void stroke(std::vector<Line> lines, const std::string& colour, double thickness = 1,
               const std::vector<double>& dash = {}) {
@@ -295,8 +281,8 @@ class Drawing {
 
   /// Draws the axis below an area, its title, and lines upwards from its ticks.
   void lower_axis(const Axis& axis, const std::string& title, double top, double bottom) {
-    const double widest = std::max(room_for(canvas_, tick_text(axis.max)),
-                                   room_for(canvas_, tick_text((axis.max - axis.min) / 8)));
+    const double widest =
+        std::max(room_for(tick_text(axis.max)), room_for(tick_text((axis.max - axis.min) / 8)));
     const double most =
         std::clamp(std::abs(axis.to - axis.from) / (widest + 1.6 * font_), 2.0, 8.0);
     std::vector<Line> upwards;
@@ -307,9 +293,9 @@ class Drawing {
     stroke(upwards, grid);
     stroke({{{axis.from, bottom}, {axis.to, bottom}}}, dim);
     bottom_ = bottom + 1.6 * font_;
-    for (const std::string& line : broken(canvas_, title, width() - 8)) {
+    for (const std::string& line : broken(title, width() - 8)) {
       bottom_ += 1.2 * font_;
-      const double half = room_for(canvas_, line) / 2;
+      const double half = room_for(line) / 2;
       const double centre = std::max(half, std::min((axis.from + axis.to) / 2, width() - half));
       canvas_.text({centre, bottom_}, line, {.colour = ink, .anchor = 0.5});
     }
@@ -320,36 +306,34 @@ class Drawing {
     const size_t shape = static_cast<size_t>(series.hue) % hues + series.variation;
     const double r = 0.34 * font_;
     std::vector<Line> all;
-    for (const Point& at : places)
-      for (const Line& line : markers[shape % markers.size()]) {
-        Line& moved = all.emplace_back();
-        for (const auto& [x, y] : line) moved.push_back({at.x + x * r, at.y + y * r});
-      }
+    for (const Point& at : places) {
+      Line& moved = all.emplace_back();
+      for (const auto& [x, y] : markers[shape % std::size(markers)])
+        moved.push_back({at.x + x * r, at.y + y * r});
+    }
     const std::string& colour = colour_of(series);
     canvas_.lines(all,
                   {.stroke = colour,
-                   .fill = shape / markers.size() % 2 ? paper : colour,
+                   .fill = shape / std::size(markers) % 2 ? paper : colour,
                    .width = 0.14 * font_},
                   true);
   }
 
   double widest(const std::vector<std::string>& lines) const {
     double out = 0;
-    for (const std::string& line : lines) out = std::max(out, room_for(canvas_, line));
+    for (const std::string& line : lines) out = std::max(out, room_for(line));
     return out;
   }
 
   /// Lines of keys, each with its text, as far as one fits beside the other.
   void legend() {
-    std::vector<size_t> shown;
-    for (size_t s = 0; s < plot_.series.size(); ++s)
-      if (!plot_.series[s].faint) shown.push_back(s);
-    if (shown.size() < 2) return;
+    if (std::ranges::count(plot_.series, false, &Series::faint) < 2) return;
     const double sign = 2.2 * font_, gap = 1.4 * font_, line_height = 1.45 * font_;
     double x = 0, y = bottom_ + font_;
-    for (const size_t s : shown) {
+    for (size_t s = 0; s < plot_.series.size(); ++s) {
       const Series& series = plot_.series[s];
-      const std::vector<std::string> lines = broken(canvas_, series.label, width() - sign - 4);
+      if (series.faint) continue;
+      const std::vector<std::string> lines = broken(series.label, width() - sign - 4);
       const double wide = widest(lines);
       if (x > 0 && x + sign + wide > width()) {
         x = 0;
@@ -357,7 +341,7 @@ class Drawing {
       }
       canvas_.open(fmt::format("class=\"key\" data-s=\"{}\"", s), "");
       const double middle = y - 0.35 * font_;
-      if (plot_.kind == Plot::Kind::timeline || plot_.kind == Plot::Kind::bars)
+      if (plot_.kind == Plot::Kind::timeline || has_bars())
         fill({x + 2, middle - 0.4 * font_, 1.6 * font_, 0.8 * font_}, colour_of(series));
       else {
         if (series.line)
@@ -376,59 +360,58 @@ class Drawing {
     bottom_ = y + 0.6 * font_;
   }
 
-  std::string described(const Series& series, const PlotPoint& point, const std::string& at) const {
+  std::string described(const Series& series, const PlotPoint& point) const {
     std::string text =
         fmt::format("{}: {:.4g}", point.name.empty() ? series.label : point.name, point.y);
     if (std::isfinite(point.low) && std::isfinite(point.high))
       text += fmt::format(" ({:.4g} to {:.4g})", point.low, point.high);
-    return text + at;
+    return has_bars() ? text : text + fmt::format(" at {} {:.4g}", plot_.x, point.x);
   }
 
+  bool has_bars() const { return plot_.kind == Plot::Kind::bars; }
+  /// The place of a point along the axis of y, which bars have below them.
+  Point placed(double along, double across) const {
+    return has_bars() ? Point{along, across} : Point{across, along};
+  }
   /// The interval of a point, along one axis; an arrow where it leaves the chart, and a sentence.
-  void whisker(const Series& series, const PlotPoint& point, const Axis& axis, double across,
-               bool upright) {
+  void whisker(const Series& series, const PlotPoint& point, const Axis& axis, double across) {
     if (!std::isfinite(point.low) || !std::isfinite(point.high) || point.low == point.high) return;
     const double low = std::max(point.low, axis.min), high = std::min(point.high, axis.max);
     const double cap = 0.28 * font_, head = 0.45 * font_;
-    const auto placed = [&](double along, double aside) {
-      return upright ? Point{across + aside, along} : Point{along, across + aside};
-    };
-    std::vector<Line> out = {{placed(axis.at(low), 0), placed(axis.at(high), 0)}};
+    std::vector<Line> out = {{placed(axis.at(low), across), placed(axis.at(high), across)}};
     for (const auto& [value, end] : {std::pair{point.low, low}, {point.high, high}}) {
       const double along = axis.at(end);
       if (axis.holds(value)) {
-        out.push_back({placed(along, -cap), placed(along, cap)});
+        out.push_back({placed(along, across - cap), placed(along, across + cap)});
         continue;
       }
       const double back =
           along + std::copysign(head, (end == low ? 1 : -1) * (axis.to - axis.from));
-      out.push_back({placed(back, -cap), placed(along, 0), placed(back, cap)});
+      out.push_back(
+          {placed(back, across - cap), placed(along, across), placed(back, across + cap)});
     }
-    stroke(out, plot_.kind == Plot::Kind::bars ? ink : colour_of(series), 1.2);
+    stroke(out, has_bars() ? ink : colour_of(series), 1.2);
     if (axis.holds(point.low) && axis.holds(point.high)) return;
     const std::string& name = point.name.empty() ? series.label : point.name;
     facts_.push_back(fmt::format("The interval{} leaves the axis: {:.3g} to {:.3g}.",
                                  name.empty() ? "" : " of " + name, point.low, point.high));
   }
-  void seeds(const Series& series, const PlotPoint& point, const Axis& axis, double across,
-             bool upright) {
+  void seeds(const Series& series, const PlotPoint& point, const Axis& axis, double across) {
     std::vector<Line> dots;
     for (const double value : point.seeds)
-      if (axis.holds(value))
-        dots.push_back(
-            dot(upright ? Point{across, axis.at(value)} : Point{axis.at(value), across}));
+      if (axis.holds(value)) dots.emplace_back(2, placed(axis.at(value), across));
     if (point.seeds.size() > 1)
-      canvas_.lines(dots, {.stroke = plot_.kind == Plot::Kind::bars ? ink : colour_of(series),
-                           .width = 0.3 * font_,
-                           .opacity = 0.6});
+      canvas_.lines(
+          dots,
+          {.stroke = has_bars() ? ink : colour_of(series), .width = 0.3 * font_, .opacity = 0.6});
   }
 
   void lines() {
     Axis x = x_axis(plot_), y = y_axis(plot_, facts_);
     const double top = 0.8 * font_, height = 0.58 * width();
     const std::vector<double> ticks = y.ticks(std::max(3.0, height / (2.6 * font_)));
-    double widest = room_for(canvas_, "10") * 1.5;
-    for (const double value : ticks) widest = std::max(widest, room_for(canvas_, tick_text(value)));
+    double widest = room_for("10") * 1.5;
+    for (const double value : ticks) widest = std::max(widest, room_for(tick_text(value)));
     y.from = top + height;
     y.to = top;
     x.from = widest + 2.4 * font_;
@@ -446,7 +429,6 @@ class Drawing {
     canvas_.clip({x.from - margin, top - margin, x.to - x.from + 2 * margin, height + 2 * margin});
     for (size_t s = 0; s < plot_.series.size(); ++s) curve(s, x, y);
     canvas_.unclip();
-    legend();
   }
 
   void curve(size_t s, const Axis& x, const Axis& y) {
@@ -480,11 +462,9 @@ class Drawing {
     std::vector<Point> marks;
     for (size_t i = every / 2; i < points.size() && series.hue >= 0 && !series.faint; i += every) {
       const PlotPoint& point = points[i];
-      if (spread == 0)
-        canvas_.open("class=\"p\"",
-                     described(series, point, fmt::format(" at {} {:.4g}", plot_.x, point.x)));
-      if (!series.band) whisker(series, point, y, x.at(point.x), true);
-      seeds(series, point, y, x.at(point.x), true);
+      if (spread == 0) canvas_.open("class=\"p\"", described(series, point));
+      if (!series.band) whisker(series, point, y, x.at(point.x));
+      seeds(series, point, y, x.at(point.x));
       if (spread == 0) {
         mark(series, {place(point.x, point.y)});
         canvas_.close();
@@ -496,15 +476,16 @@ class Drawing {
     canvas_.close();
   }
 
-  /// Names beside rows: their width, and the lines of each.
-  double names(const std::vector<std::string>& all, std::vector<std::vector<std::string>>& lines,
-               double most) const {
+  /// Names beside rows: the lines of each, and their width.
+  std::pair<std::vector<std::vector<std::string>>, double> names(
+      const std::vector<std::string>& all, double most) const {
+    std::vector<std::vector<std::string>> lines;
     double wide = 0;
     for (const std::string& name : all) {
-      lines.push_back(broken(canvas_, name, most));
+      lines.push_back(broken(name, most));
       wide = std::max(wide, widest(lines.back()));
     }
-    return wide + 0.6 * font_;
+    return {lines, wide + 0.6 * font_};
   }
   void write_name(const std::vector<std::string>& lines, double right, double middle) {
     for (size_t i = 0; i < lines.size(); ++i)
@@ -517,17 +498,17 @@ class Drawing {
 
   /// A row for each category, from the left, so that there is room for its name.
   void bars() {
-    std::vector<std::vector<std::string>> text;
+    const auto [text, left] = names(plot_.categories, 0.42 * width());
     Axis axis = y_axis(plot_, facts_);
-    axis.from = names(plot_.categories, text, 0.42 * width());
+    axis.from = left;
     axis.to = width() - 1.2 * font_;
     const double count = static_cast<double>(plot_.series.size());
     double bottom = 0.3 * font_;
     std::vector<Rect> rows;
     for (const auto& lines : text) {
-      rows.push_back({axis.from, bottom, axis.to - axis.from,
-                      font_ * std::max(1.55 + 0.8 * (count - 1),
-                                       1.15 * static_cast<double>(lines.size()) + 0.4)});
+      rows.push_back({.y = bottom,
+                      .height = font_ * std::max(1.55 + 0.8 * (count - 1),
+                                                 1.15 * static_cast<double>(lines.size()) + 0.4)});
       bottom += rows.back().height;
     }
     lower_axis(axis, plot_.y, 0, bottom);
@@ -541,25 +522,21 @@ class Drawing {
         const Rect& row = rows[static_cast<size_t>(point.x)];
         const double height = std::min((row.height - 0.35 * font_) / count, 1.2 * font_);
         const double y = row.y + row.height / 2 + (static_cast<double>(s) - count / 2) * height;
-        canvas_.open("class=\"p\"", described(series, point, ""));
+        canvas_.open("class=\"p\"", described(series, point));
         const double end = axis.at(std::clamp(point.y, axis.min, axis.max));
         fill({std::min(zero, end), y, std::abs(end - zero), height},
              colour_of(point.hue < 0 ? series.hue : point.hue), 0.55);
-        whisker(series, point, axis, y + height / 2, false);
-        seeds(series, point, axis, y + height / 2, false);
+        whisker(series, point, axis, y + height / 2);
+        seeds(series, point, axis, y + height / 2);
         canvas_.close();
       }
       canvas_.close();
     }
-    legend();
   }
 
   void timeline() {
-    std::vector<std::vector<std::string>> text;
-    Axis axis;
-    axis.from = names(plot_.categories, text, 0.35 * width());
-    axis.to = width() - 1.2 * font_;
-    axis.max = 0;
+    const auto [text, left] = names(plot_.categories, 0.35 * width());
+    Axis axis{.max = 0, .from = left, .to = width() - 1.2 * font_};
     for (const TimelineSpan& span : plot_.spans) axis.max = std::max(axis.max, span.end);
     const double height = 1.9 * font_;
     lower_axis(axis, plot_.x, 0, height * static_cast<double>(text.size()));
@@ -578,7 +555,6 @@ class Drawing {
         }
       canvas_.close();
     }
-    legend();
   }
 
   void heat() {
@@ -608,16 +584,16 @@ class Drawing {
     // The scale of colours.
     const double left = 0.5 * font_, length = 0.35 * width();
     bottom_ += 0.9 * font_;
-    std::vector<uint8_t> scale;
+    std::string scale;
     for (int64_t i = 0; i < 64; ++i)
       for (const uint8_t byte : viridis(part(least + static_cast<double>(i) / 63 * (most - least))))
-        scale.push_back(byte);
+        scale += static_cast<char>(byte);
     const std::string first = by_column ? "best" : tick_text(least),
                       last = by_column
                                  ? "worst " + plot_.y + " of each task"
                                  : tick_text(most) + (most < values.back() ? " and more" : "") +
                                        "  " + plot_.y;
-    const double begin = left + room_for(canvas_, first) + font_;
+    const double begin = left + room_for(first) + font_;
     canvas_.text({left, bottom_ + 0.75 * font_}, first, {.colour = dim});
     canvas_.image({begin, bottom_, length, 0.8 * font_}, 64, 1, scale);
     canvas_.text({begin + length + 0.6 * font_, bottom_ + 0.75 * font_}, last, {.colour = dim});
@@ -626,10 +602,9 @@ class Drawing {
 
   /// Squares with names and values.
   void squares(const HeatMap& map, const std::function<double(double)>& part, bool by_column) {
-    std::vector<std::vector<std::string>> text, heads;
-    const double left = names(map.rows, text, 0.35 * width());
+    const auto [text, left] = names(map.rows, 0.35 * width());
     const double cell = std::min((width() - left) / static_cast<double>(map.width), 8 * font_);
-    const double widest = names(map.columns, heads, 8 * font_);
+    const auto [heads, widest] = names(map.columns, 8 * font_);
     const bool upright = widest > cell;
     double lines = 1;
     for (const auto& head : heads) lines = std::max(lines, static_cast<double>(head.size()));
@@ -668,7 +643,7 @@ class Drawing {
         canvas_.open("class=\"p\"", map.rows[r] + ", " + map.columns[c] + ": " + map.texts[at]);
         if (scored) fill(place, hex(viridis(share)));
         const std::string shown = map.texts[at].substr(0, map.texts[at].find(' '));
-        if (room_for(canvas_, shown, 0.9) < cell - 2)
+        if (room_for(shown, 0.9) < cell - 2)
           canvas_.text({place.x + place.width / 2, y + height / 2 + 0.3 * font_}, shown,
                        {.colour = !scored        ? dim
                                   : share > 0.55 ? "#000000"
@@ -694,11 +669,11 @@ class Drawing {
       }
       const double height = side * static_cast<double>(map.height) / static_cast<double>(map.width);
       canvas_.text({x, y - 0.4 * font_}, map.label, {.colour = dim, .size = 0.9});
-      std::vector<uint8_t> pixels;
+      std::string pixels;
       for (const double value : map.values)
         for (const uint8_t byte :
              std::isfinite(value) ? viridis(part(value)) : std::array<uint8_t, 3>{225, 228, 232})
-          pixels.push_back(byte);
+          pixels += static_cast<char>(byte);
       canvas_.image({x, y, side, height}, map.width, map.height, pixels);
       lowest = std::max(lowest, y + height);
       x += side + gap;
@@ -730,13 +705,14 @@ std::string draw(const Plot& plot, Canvas& canvas, std::vector<std::string>* fac
 
 std::string style_of_charts() {
   std::string light, dark, changed;
+  std::vector<std::pair<std::string, std::string>> names;  // of the colours that change
   for (size_t h = 0; h < palette.size(); ++h) {
+    names.emplace_back(palette[h], fmt::format("h{}", h));
     light += fmt::format("--h{}:{};", h, palette[h]);
     dark += fmt::format("--h{}:{};", h, dark_palette[h]);
-    changed += fmt::format(
-        "[fill=\"{0}\"]{{fill:var(--h{1})}}[stroke=\"{0}\"]{{stroke:var(--h{1})}}", palette[h], h);
   }
-  for (const auto& [colour, name] : {std::pair(ink, "fg"), {dim, "dim"}, {grid, "line"}})
+  names.insert(names.end(), {{ink, "fg"}, {dim, "dim"}, {grid, "line"}});
+  for (const auto& [colour, name] : names)
     changed += fmt::format("[fill=\"{0}\"]{{fill:var(--{1})}}[stroke=\"{0}\"]{{stroke:var(--{1})}}",
                            colour, name);
   return fmt::format(

@@ -33,8 +33,7 @@ struct Series {
 /// Squares of a heat map; rows are counted from above.
 struct HeatMap {
   std::string label;
-  std::vector<std::string> columns{},
-      rows{};  // names; if empty, numbers from first_column and first_row on
+  std::vector<std::string> columns{}, rows{};  // names; empty: they are numbered
   int64_t width = 0, height = 0;
   std::vector<double> values{};      // width x height; NaN: none
   std::vector<std::string> texts{};  // of each square; empty: none are shown
@@ -54,10 +53,10 @@ struct Plot {
   Kind kind = Kind::lines;
   bool log_x = false, log_y = false;
   bool unit_y = false;  // y is an accuracy: the axis is 0 to 1
-  bool falls =
-      false;  // y is a loss: less is better, and runs that diverged leave the others behind
-  size_t markers =
-      0;  // of a curve, spread over it; 0: each point has one, and says what it stands for
+  /// y is a loss: less is better, and runs that diverged leave the others behind.
+  bool falls = false;
+  /// Of a curve, spread over it; 0: each point has one, and says what it stands for.
+  size_t markers = 0;
   std::vector<std::string> categories{};  // of bars, and the lanes of a timeline
   std::vector<Series> series{};
   std::vector<HeatMap> maps{};

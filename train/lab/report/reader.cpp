@@ -185,9 +185,8 @@ ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t
   if (const double seconds = number("seconds"); !std::isnan(seconds)) summary.seconds = seconds;
   summary.peak_memory = whole(number("peak_memory_mib") * (1 << 20));
   for (size_t v = 0; v < variants.rows.size(); ++v)
-    if (const double bytes = value_at(variants, v, variants.find("state_bytes"));
-        !std::isnan(bytes) && text_at(variants, v, variants.find("variant")) == run.variant)
-      summary.state_bytes = whole(bytes);
+    if (text_at(variants, v, variants.find("variant")) == run.variant)
+      summary.state_bytes = whole(value_at(variants, v, variants.find("state_bytes")));
   return run;
 }
 
