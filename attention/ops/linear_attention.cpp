@@ -240,22 +240,6 @@ void join_parts(const Join& join, Sums& sums) {
   join_sums<T>(join.parts(), rows, E, part, to);
 }
 
-// The factor of a sum, and whether a gradient passes through the normaliser.
-template <class T>
-struct Inverse {
-  T factor;
-  bool passes;
-};
-
-template <class T>
-Inverse<T> inverse_of(T den, const Guard& guard) {
-  const T eps = static_cast<T>(guard.eps);
-  if (guard.kind == Guard::Kind::add && std::abs(den) <= eps) return {1 / (den + 2 * eps), true};
-  if (guard.kind == Guard::Kind::clamp && den < eps) return {1 / eps, false};
-  if (std::abs(den) < guard.floor<T>()) return {T{0}, false};
-  return {1 / den, true};
-}
-
 template <class T>
 void attend(const Rule& rule, const Tensor& q, Sums& sums, Tensor& tops, Tensor& out,
             Tensor& normalisers) {
@@ -300,7 +284,7 @@ void attend(const Rule& rule, const Tensor& q, Sums& sums, Tensor& tops, Tensor&
       simd([=, guard = rule.guard] {
         for (int64_t i = 0; i < count; ++i) {
           dens[(b * z.N + first + i) * z.H + h] = den[i];
-          const T factor = inverse_of(den[i], guard).factor;
+          const T factor = 1 / guard.divisor(den[i]).value;
           for (int64_t e = 0; e < E; ++e) to[i * ho.token + e] *= factor;
         }
       });
@@ -335,8 +319,8 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Tensor& tops
           const T *const from = hdo.at(b, first, h), *const o = ho.at(b, first, h);
           simd([=, guard = rule.guard] {
             for (int64_t i = 0; i < count; ++i) {
-              const auto [factor, passes] =
-                  inverse_of(dens[(b * z.N + first + i) * z.H + h], guard);
+              const auto [by, passes] = guard.divisor(dens[(b * z.N + first + i) * z.H + h]);
+              const T factor = 1 / by;
               for (int64_t e = 0; e < E; ++e) n[i * E + e] = factor * from[i * hdo.token + e];
               delta[i] = passes ? -kernels::row_dot(n + i * E, o + i * ho.token, E) : T{0};
             }

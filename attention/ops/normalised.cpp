@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
@@ -14,22 +13,6 @@ namespace {
 
 constexpr int64_t grain = 1 << 14;  // numbers of a task
 
-// What is divided by, of a normaliser, and whether it has a gradient.
-template <class T>
-struct Guarded {
-  T value;
-  bool differs;
-};
-template <class T>
-Guarded<T> guarded(const Guard& guard, T den) {
-  const T eps = static_cast<T>(guard.eps);
-  if (guard.kind == Guard::Kind::add) return {std::abs(den) <= eps ? den + 2 * eps : den, true};
-  if (guard.kind == Guard::Kind::clamp && den < eps) return {eps, false};
-  if (guard.kind == Guard::Kind::none && std::abs(den) < guard.floor<T>())
-    return {std::numeric_limits<T>::infinity(), false};
-  return {den, true};
-}
-
 }  // namespace
 
 // o = n / d',  d' that of the guard:   dn = do / d',  dd = -(do·o) / d', or 0 if d' is a constant
@@ -37,21 +20,21 @@ Variable normalised(const Variable& sums, const Guard& guard) {
   const Tensor in = row_dense(sums.value());
   const int64_t D = in.size(3) - 1;
   Tensor out = ops::empty_rows_like(in, D), dens = ops::empty_rows_like(in, 1),
-         differ = Tensor::empty(dens.shape(), DType::u8);
+         passing = Tensor::empty(dens.shape(), DType::u8);
   dispatch_float(in.dtype(), [&]<class T>() {
     const auto from = rows<T>(in);
     ops::for_rows(
         from.count, D,
-        [=, o = out.data<T>(), d = dens.data<T>(), differs = differ.data<uint8_t>()](int64_t r) {
+        [=, o = out.data<T>(), d = dens.data<T>(), passes = passing.data<uint8_t>()](int64_t r) {
           const T* const n = from[r];
-          const Guarded<T> by = guarded(guard, n[D]);
-          d[r] = by.value, differs[r] = by.differs;
+          const auto by = guard.divisor(n[D]);
+          d[r] = by.value, passes[r] = by.passes;
           for (int64_t e = 0; e < D; ++e) o[r * D + e] = n[e] / by.value;
         });
   });
   return record("normalised", out, {sums},
-                [o = out, dens, differ, strides = in.strides(), D](const Tensor& grad_out,
-                                                                   std::span<GradSlot> slots) {
+                [o = out, dens, passing, strides = in.strides(), D](const Tensor& grad_out,
+                                                                    std::span<GradSlot> slots) {
                   const Tensor dout = with_strides(grad_out, o.strides());
                   ops::accumulate_with_strides(slots[0], strides, [&](Tensor& grad, double beta) {
                     dispatch_float(o.dtype(), [&]<class T>() {
@@ -59,13 +42,13 @@ Variable normalised(const Variable& sums, const Guard& guard) {
                       ops::for_rows(
                           dens.numel(), D,
                           [=, to = grad.data<T>(), d = dens.data<T>(), add = static_cast<T>(beta),
-                           differs = differ.data<uint8_t>()](int64_t r) {
+                           passes = passing.data<uint8_t>()](int64_t r) {
                             const T *const g = dy[r], *const q = y[r];
                             T* const at = to + r * (D + 1);
                             kernels::row_accumulate(
                                 at, D, add, [=, by = d[r]](int64_t e) { return g[e] / by; });
                             kernels::row_accumulate(at + D, 1, add, [=, by = d[r]](int64_t) {
-                              return differs[r] ? -kernels::row_dot(g, q, D) / by : T{0};
+                              return passes[r] ? -kernels::row_dot(g, q, D) / by : T{0};
                             });
                           });
                     });

@@ -42,6 +42,21 @@ struct Guard {
     return std::max(floor<T>(),
                     static_cast<T>(unit) * std::sqrt(std::numeric_limits<T>::epsilon()));
   }
+  /// What sums are divided by in place of a normaliser, infinity where it counts as 0; and whether
+  /// gradients pass through it.
+  template <class T>
+  struct Divisor {
+    T value;
+    bool passes;
+  };
+  template <class T>
+  Divisor<T> divisor(T den) const {
+    const T least = static_cast<T>(eps);
+    if (kind == Kind::add && std::abs(den) <= least) return {den + 2 * least, true};
+    if (kind == Kind::clamp && den < least) return {least, false};
+    if (std::abs(den) < floor<T>()) return {std::numeric_limits<T>::infinity(), false};
+    return {den, true};
+  }
 };
 
 /// The sums (B, N, H, D + 1) divided by their last column, the normaliser: (B, N, H, D). If the

@@ -35,7 +35,7 @@ double fisher(size_t a, size_t n, size_t b, size_t m) {
   const double most = pdf(among_n, a) * (1 + 1e-9);
   double p = 0;
   const auto [first, last] = support(among_n);
-  for (unsigned each = first; each <= last; ++each)
+  for (auto each = first; each <= last; ++each)
     if (const double probability = pdf(among_n, each); probability <= most) p += probability;
   return std::min(p, 1.0);
 }

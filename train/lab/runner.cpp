@@ -75,7 +75,7 @@ class Runner {
       const bool any_ended = reap();
       if (!stopping_ && options_.should_stop && options_.should_stop()) stop();
       if (any_ended || needs_ || clock_seconds() - looked_ > 0.2) start_more();
-      if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_ == 0 && !needs_)))
+      if (running_.empty() && (stopping_ || enough_failures() || (elsewhere_.empty() && !needs_)))
         break;
       if (any_ended || clock_seconds() - reported_ > 0.5) report();
       pause();
@@ -241,7 +241,7 @@ class Runner {
   void start_more() {
     looked_ = clock_seconds();
     needs_ = false;
-    elsewhere_ = 0;
+    elsewhere_.clear();
     if (stopping_ || enough_failures()) return;
     const std::vector<SearchState> searches = search_states(sweep_, grid_, states_);
     record_halved(searches);
@@ -256,7 +256,7 @@ class Runner {
       try {
         running->claim = Claim::take(path(task));
         if (!running->claim) {
-          ++elsewhere_;
+          elsewhere_.insert(task.hash);
           continue;
         }
         state(task) = read_cell(path(task));  // another process may have run it meanwhile
@@ -437,7 +437,7 @@ class Runner {
     static_cast<CellCounts&>(out) =
         count_cells(sweep_, grid_, states_, options_.shard,
                     [&](const SweepCell& cell) { return !is_decided(cell); });
-    out.elsewhere = elsewhere_;
+    out.elsewhere = static_cast<int64_t>(elsewhere_.size());
     for (const auto& each : running_) {
       RunningCell& cell = each->shown;
       cell.step = last_step(path(each->task));
@@ -489,10 +489,10 @@ class Runner {
   std::vector<std::vector<bool>> ours_;  // cells_of_shard()
   CellStates states_;
   std::vector<std::unique_ptr<Running>> running_;
-  std::set<std::string> tried_;  // hashes of cells that ended in this call, or are damaged
+  std::set<std::string> tried_;      // hashes of cells that ended in this call, or are damaged
+  std::set<std::string> elsewhere_;  // hashes of cells that another process runs
   std::vector<std::pair<size_t, double>> ended_;  // variant and seconds, of this call
   int64_t failures_ = 0;
-  int64_t elsewhere_ = 0;  // cells that another process runs
   bool stopping_ = false;
   bool silent_ = false;  // calls nothing of the options
   bool needs_ = true;    // whether start_more() may find another cell

@@ -265,6 +265,14 @@ TEST_CASE("linear_attention: signed normalisers of rounding errors count as 0") 
     const auto result = out.value().to_vector<double>();
     CHECK(result[0] == 0);
     for (size_t i = 1; i < result.size(); ++i) CHECK(result[i] == Approx(1));
+    // With any guard, as quotients of sums, too.
+    for (const auto kind : {Guard::Kind::none, Guard::Kind::add, Guard::Kind::clamp}) {
+      const Guard small{kind, 1e-30, unit};
+      const auto quotients = normalised(concat({x, x}, -1), small).value().to_vector<double>();
+      CHECK(quotients[0] == 0);
+      CHECK(quotients[1] == 1);
+      CHECK(linear_attention(x, one, one, {.guard = small}).value().to_vector<double>()[0] == 0);
+    }
     // As small as these, or negative.
     CHECK(nonpositive_normalisers(q.squeeze(3), {}, guard) == 4);
     CHECK(nonpositive_normalisers(q.squeeze(3), {}) == 1);
