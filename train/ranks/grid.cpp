@@ -10,6 +10,7 @@
 #include "longhand/core/error.h"
 #include "longhand/core/options.h"
 #include "longhand/core/view.h"
+#include "longhand/train/ranks/rank_division.h"
 #include "longhand/train/step/loss.h"
 #include "longhand/train/trainer.h"
 
@@ -157,7 +158,7 @@ void RankGrid::add_others(std::vector<Metrics>& batches) const {
 }
 
 void RankGrid::divide(Optimizer& optimizer) const {
-  if (world().size() > 1) optimizer.divide(world());
+  if (world().size() > 1) optimizer.divide(rank_division(world(), optimizer.parameters()));
 }
 
 void RankGrid::compare(const Parameters& parameters, int64_t step, int64_t equal) const {

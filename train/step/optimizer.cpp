@@ -3,7 +3,6 @@
 #include "longhand/core/kernels/elementwise.h"
 #include "longhand/core/parallel.h"
 #include "longhand/core/view.h"
-#include "longhand/train/step/division.h"
 
 namespace longhand::train {
 
@@ -13,8 +12,6 @@ Optimizer::Optimizer(Parameters parameters) : parameters_(std::move(parameters))
                       parameter.shape(), " and strides ", parameter.value().strides(),
                       ": expected a parameter that is dense in memory");
 }
-
-Optimizer::~Optimizer() = default;
 
 size_t Optimizer::add_moments(const std::string& prefix, const std::function<bool(size_t)>& has) {
   std::vector<Tensor> tensors;
@@ -70,9 +67,9 @@ void Optimizer::step(double lr, const Gradients& gradients, double scale) {
   division_->complete(0, values);
 }
 
-void Optimizer::divide(Communicator& ranks) {
+void Optimizer::divide(std::unique_ptr<const Division> division) {
   check(!division_, "optimizer: its state has been divided already");
-  division_ = std::make_unique<Division>(ranks, parameters_);
+  division_ = std::move(division);
   for (auto& [prefix, tensors] : moments_)
     for (size_t i = 0; i < tensors.size(); ++i)
       if (tensors[i].defined()) tensors[i] = division_->own(i, tensors[i]).clone();

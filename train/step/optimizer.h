@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,20 +12,26 @@
 #include "longhand/nn/module.h"
 #include "longhand/train/step/gradients.h"
 
-namespace longhand {
-class Communicator;
-}  // namespace longhand
-
 namespace longhand::train {
 
-class Division;
+/// How several processes divide the elements of all parameters: each updates a part of them.
+class Division {
+ public:
+  virtual ~Division() = default;
+  /// The part of this process of x, which has the shape and strides of parameter i: a range of flat(x).
+  virtual Tensor own(size_t i, const Tensor& x) const = 0;
+  /// Fills in the parts of all others in tensors like parameters `first`, first + 1, …. Collective.
+  virtual void complete(size_t first, std::span<const Tensor> tensors) const = 0;
+  /// Whether this process saves the state.
+  virtual bool leads() const = 0;
+};
 
 /// Base of all optimizers. Parameters are handles: a step changes the module they came from.
 class Optimizer {
  public:
   /// Throws ShapeError for a parameter that is not dense in memory.
   explicit Optimizer(Parameters parameters);
-  virtual ~Optimizer();
+  virtual ~Optimizer() = default;
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
@@ -42,9 +49,8 @@ class Optimizer {
 
   /// From now on each process keeps the moving averages of its part of all elements alone, updates that
   /// part, and sends it to the others (ZeRO-1: Rajbhandari et al. 2020, arXiv 1910.02054). The bits are
-  /// the same. step() and state_dict() are then collective. Throws ShapeError unless all parameters have
-  /// one dtype. `ranks` must outlive the optimizer.
-  void divide(Communicator& ranks);
+  /// the same. step() and state_dict() are then collective.
+  void divide(std::unique_ptr<const Division> division);
 
   /// "step" and the moving averages, such as "m.blocks.0.mlp.fc1.weight". The tensors share memory
   /// with the optimizer: clone them to keep their values. Once they are divided, the process that leads

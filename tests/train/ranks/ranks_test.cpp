@@ -10,6 +10,7 @@
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
 #include "longhand/train/ranks/grid.h"
+#include "longhand/train/ranks/rank_division.h"
 #include "longhand/train/ranks/start.h"
 #include "longhand/train/run/run.h"
 #include "tests/support/catch.h"
@@ -378,7 +379,7 @@ TEST_CASE("an optimizer that is divided has the bits of a whole one, whatever th
   for (const uint64_t step : {0, 1, 2}) whole->step(0.1, gradients(step));
   run_ranks(4, [&](Communicator& world) {
     const auto shared = make_adam(parameters());
-    shared->divide(world);
+    shared->divide(rank_division(world, shared->parameters()));
     for (const uint64_t step : {0, 1, 2}) shared->step(0.1, gradients(step));
     for (size_t i = 0; i < 2; ++i)
       check(

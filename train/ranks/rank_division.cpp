@@ -1,20 +1,17 @@
-// Division: the elements of all parameters, divided evenly over ranks.
-#pragma once
+#include "longhand/train/ranks/rank_division.h"
 
 #include <algorithm>
-#include <span>
-#include <vector>
 
 #include "longhand/core/communicator.h"
+#include "longhand/core/error.h"
 #include "longhand/core/view.h"
-#include "longhand/train/step/gradients.h"
 
 namespace longhand::train {
+namespace {
 
-/// Equal parts of all elements, whichever parameters they belong to: each rank updates one.
-class Division {
+class RankDivision final : public Division {
  public:
-  Division(Communicator& ranks, const Parameters& parameters) : ranks_(ranks) {
+  RankDivision(Communicator& ranks, const Parameters& parameters) : ranks_(ranks) {
     for (const auto& [name, parameter] : parameters) {
       check<ShapeError>(parameter.dtype() == parameters.front().second.dtype(), "optimizer: ", name,
                         " of ", parameter.dtype(), ": expected the dtype of all others, ",
@@ -23,13 +20,10 @@ class Division {
     }
   }
 
-  /// The part of this rank of x, which has the shape and strides of parameter i: a range of flat(x).
-  Tensor own(size_t i, const Tensor& x) const { return part(ranks_.rank(), i, x); }
-  /// Whether this rank saves the state.
-  bool leads() const { return ranks_.rank() == 0; }
+  Tensor own(size_t i, const Tensor& x) const override { return part(ranks_.rank(), i, x); }
+  bool leads() const override { return ranks_.rank() == 0; }
 
-  /// Fills in the parts of all others in tensors like parameters `first`, first + 1, …. Collective.
-  void complete(size_t first, std::span<const Tensor> tensors) const {
+  void complete(size_t first, std::span<const Tensor> tensors) const override {
     const auto parts_of = [&](int rank, auto f) {
       int64_t begin = 0;
       for (size_t i = 0; i < tensors.size(); ++i) {
@@ -66,5 +60,11 @@ class Division {
   Communicator& ranks_;
   std::vector<int64_t> first_{0};  // the number of elements before each parameter, and of all
 };
+
+}  // namespace
+
+std::unique_ptr<Division> rank_division(Communicator& ranks, const Parameters& parameters) {
+  return std::make_unique<RankDivision>(ranks, parameters);
+}
 
 }  // namespace longhand::train
