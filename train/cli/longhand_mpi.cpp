@@ -29,8 +29,7 @@ class MpiLauncher final : public Launcher {
     }
     return mpi_->world();
   }
-  /// Ends all ranks with this exit code, also while they wait for each other. Returns if there is no other
-  /// one.
+  /// Ends all ranks with this exit code, even those that wait for others. With a single rank, returns.
   void abort(int code) {
     if (mpi_ && mpi_->world().size() > 1) mpi_->abort(code);
   }

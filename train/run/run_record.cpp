@@ -230,7 +230,7 @@ RunRecord::RunRecord(RunRecord&& other) noexcept
 RunRecord::~RunRecord() {
   if (made_) {
     std::error_code ignored;
-    remove_files(!made_->empty());  // else the events may be of others
+    remove_files(!made_->empty());  // events in a folder that was there may be of other runs
     fs::remove(checkpoints(), ignored);
     // Removes the folders that were created, from the run upwards, as long as they are empty.
     fs::path folder = fs::absolute(path_);

@@ -70,7 +70,7 @@ struct Initialisation {
   Fresh tensors;
 };
 
-/// Initialises a model by LoadOptions::only_fitting. Throws ConfigError if there is no such checkpoint, and
+/// Initialises a model from a checkpoint: load_weights() with only_fitting. Throws ConfigError if there is none, and
 /// if no matrix of its blocks (apart from those of attention variants) fits, naming the options that
 /// differ; DataError for a damaged file.
 Initialisation initialise(attention::Transformer& model, const InitOptions& options);

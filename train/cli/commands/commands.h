@@ -16,6 +16,7 @@
 #include "longhand/core/parallel.h"
 #include "longhand/core/utf8.h"
 #include "longhand/data/file.h"
+#include "longhand/nn/module.h"
 #include "longhand/train/cli/output/answer.h"
 #include "longhand/train/cli/output/output.h"
 #include "longhand/train/cost/bench_grid.h"
@@ -30,5 +31,10 @@ namespace fs = std::filesystem;
 std::optional<Json> bench_in_child(const std::string& what, const train::BenchCell& cell,
                                    int64_t tokens, double seconds,
                                    const std::vector<std::string>& more, int& code);
+
+/// How many numbers a state holds.
+int64_t numbers(const nn::StateDict& state);
+/// The dtype and the shape of a tensor.
+Json json_of_type(const Tensor& tensor);
 
 }  // namespace longhand::cli
