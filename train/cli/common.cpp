@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 
+#include "longhand/core/error.h"
 #include "longhand/core/options.h"
 #include "longhand/data/file.h"
 #include "longhand/train/cli/output/output.h"
@@ -93,6 +95,11 @@ train::LoadedRun open_run(const Common& common, train::SavedModel saved, bool qu
   }();
   report_ignored(run.experiment->config.ignored(run.experiment->plan.effective), quiet);
   return run;
+}
+
+void check_loss(double loss, const std::string& checkpoint, const std::string& split) {
+  check<DivergedError>(std::isfinite(loss), checkpoint, ": the loss on the ", split, " split is ",
+                       train::unsigned_nan(loss), ", although all weights are finite");
 }
 
 void report_ignored(const std::vector<std::string>& ignored, bool quiet) {

@@ -45,6 +45,8 @@ train::SavedModel load_run(const Common& common, const std::string& run);
 /// being made, and reports options that were ignored.
 train::LoadedRun open_run(const Common& common, train::SavedModel saved, bool quiet,
                           train::RunOptions options = {});
+/// Throws DivergedError unless a loss on a split is finite.
+void check_loss(double loss, const std::string& checkpoint, const std::string& split);
 /// Lists on stderr the options of the file that were ignored because the command line chose a type
 /// different from that of the file.
 void report_ignored(const std::vector<std::string>& ignored, bool quiet);

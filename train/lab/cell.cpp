@@ -214,14 +214,15 @@ CellState read_cell(const fs::path& directory) {
   return read_cell(directory, read_manifest(directory.parent_path().parent_path()));
 }
 
-CellRecord new_record(const Sweep& sweep, const Grid& grid, const SweepCell& cell) {
+CellRecord new_record(const Grid& grid, const SweepCell& cell) {
   const SweepVariant& variant = grid.variants[cell.variant];
   CellRecord record{.variant = variant.label,
                     .values = variant.values,
                     .seed = cell.seed,
                     .phase = cell.final ? "final" : "search"};
-  if (sweep.search)
-    std::ranges::copy(sweep.search->axis.points[cell.trial], std::back_inserter(record.values));
+  if (grid.sweep.search)
+    std::ranges::copy(grid.sweep.search->axis.points[cell.trial],
+                      std::back_inserter(record.values));
   return record;
 }
 

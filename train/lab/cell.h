@@ -97,8 +97,8 @@ CellState read_cell(const std::filesystem::path& directory, const Manifest& mani
 CellState read_cell(const std::filesystem::path& directory);
 /// Whether the cell has a file in checkpoints/: an archive of results leaves them out.
 bool has_checkpoints(const std::filesystem::path& directory);
-/// What cell.json says of a cell of the grid of `sweep` before it is run.
-CellRecord new_record(const Sweep& sweep, const Grid& grid, const SweepCell& cell);
+/// What cell.json says of a cell before it is run.
+CellRecord new_record(const Grid& grid, const SweepCell& cell);
 /// Writes cell.json durably.
 void write_record(const std::filesystem::path& directory, const CellRecord& record);
 /// The scores in the output of evaluate --json. Throws DataError if it is no such output.

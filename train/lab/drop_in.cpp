@@ -69,11 +69,11 @@ struct Data {
 class DropIn {
  public:
   DropIn(const SavedModel& run, Sweep sweep, const DropInOptions& options)
-      : run_(run), options_(options), seeds_(std::move(sweep.seeds)), metric_(sweep.metric) {
+      : run_(run), options_(options), seeds_(std::move(sweep.seeds)) {
     sweep.seeds = {static_cast<int64_t>(read_seed(sweep.config()))};
     sweep.baseline.clear();
     grid_ = expand(sweep);
-    add_candidates(sweep);
+    add_candidates();
     for (Data& each : data_) {
       each.task = read_task(each.config, data::Splits::only(options_.split));
       run_.check_data(each.task, each.config);
@@ -101,9 +101,9 @@ class DropIn {
   }
 
   /// The model as trained, on the data of a variant, with every option that applies.
-  Config trained_for(const Sweep& sweep, const SweepVariant& variant) const {
+  Config trained_for(const SweepVariant& variant) const {
     Config config = run_.config;
-    for (const std::string& assignment : sweep.set)
+    for (const std::string& assignment : grid_.sweep.set)
       if (!is_attention(assignment)) config.assign(assignment);
     Settings others = variant.values;
     std::erase_if(others, [](const Setting& setting) { return is_attention(setting.key); });
@@ -114,10 +114,10 @@ class DropIn {
 
   /// Adds all variants. Before the first one on each data set comes the model as trained, unless a
   /// variant is the same.
-  void add_candidates(const Sweep& sweep) {
+  void add_candidates() {
     for (const SweepCell& cell : grid_.cells) {  // one for each variant
       const SweepVariant& variant = grid_.variants[cell.variant];
-      const Config trained = trained_for(sweep, variant);
+      const Config trained = trained_for(variant);
       // Texts are cut to the length of the model.
       const std::string identity = text_of(trained, [](const std::string& key) {
         return key.starts_with("data.") || key == "model.max_length";
@@ -316,7 +316,8 @@ class DropIn {
       const Candidate* of;
       Estimate difference;
     };
-    const bool by_loss = metric_ == "loss";
+    const std::string& metric = grid_.sweep.metric;
+    const bool by_loss = metric == "loss";
     std::vector<Loss> losses;
     for (const Candidate& each : candidates_) {
       if (each.as_trained || each.same) continue;
@@ -339,7 +340,7 @@ class DropIn {
         return (value > 0 ? "+" : "") + to_text(Cell{value}, 2);
       };
       std::string text =
-          fmt::format("{} {}: {} {} in place of {} ({}", loss.of->label, what, metric_,
+          fmt::format("{} {}: {} {} in place of {} ({}", loss.of->label, what, metric,
                       score(*loss.of), score(reference_of(*loss.of)), number(mean));
       if (!std::isnan(low)) text += fmt::format("; 95 %: {} to {}", number(low), number(high));
       if (low <= 0 && high >= 0) text += "; the examples do not tell them apart";
@@ -354,7 +355,6 @@ class DropIn {
   const SavedModel& run_;
   const DropInOptions& options_;
   std::vector<int64_t> seeds_;
-  std::string metric_;
   Grid grid_;
   std::vector<Candidate> candidates_;  // in the order of the table
   std::vector<Data> data_;

@@ -86,11 +86,11 @@ double seconds_of(const Sweep& sweep, const SweepCell& cell, bool is_trained,
 
 }  // namespace
 
-std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
-                                      const CellStates& states, const EstimateOptions& options) {
+std::vector<VariantEstimate> estimate(const Grid& grid, const CellStates& states,
+                                      const EstimateOptions& options) {
   std::vector<VariantEstimate> out;
   std::map<size_t, CellRefs> runs;  // by variant
-  for (const SweepCell& cell : runs_of(sweep, grid, states, options.shard))
+  for (const SweepCell& cell : runs_of(grid, states, options.shard))
     runs[cell.variant].emplace_back(cell);
   for (const auto& [v, cells] : runs) {
     if (options.should_stop && options.should_stop()) break;
@@ -107,7 +107,7 @@ std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
         continue;
       ++each.cells_left;
       if (each.failure.empty())
-        each.seconds_left += seconds_of(sweep, cell, state.is_trained(), each);
+        each.seconds_left += seconds_of(grid.sweep, cell, state.is_trained(), each);
     }
   }
   return out;

@@ -9,7 +9,6 @@
 
 #include "longhand/train/lab/cell.h"
 #include "longhand/train/lab/grid.h"
-#include "longhand/train/lab/sweep.h"
 
 namespace longhand::train {
 
@@ -34,8 +33,8 @@ struct EstimateOptions {
 
 /// Trains each variant for a few steps and evaluates it once on the validation split, in a process of
 /// its own and a temporary directory. Throws DataError if files cannot be written.
-std::vector<VariantEstimate> estimate(const Sweep& sweep, const Grid& grid,
-                                      const CellStates& states, const EstimateOptions& options);
+std::vector<VariantEstimate> estimate(const Grid& grid, const CellStates& states,
+                                      const EstimateOptions& options);
 
 /// What a sweep takes that runs `jobs` cells side by side.
 struct SweepEstimate {

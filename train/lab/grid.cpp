@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <map>
 #include <set>
-#include <span>
 #include <string_view>
 #include <utility>
 
@@ -353,6 +352,7 @@ std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& sha
 
 Grid expand(const Sweep& sweep) {
   Grid grid;
+  grid.sweep = sweep;
   for (const Axis& axis : sweep.axes)
     for (const Setting& setting : axis.points.front())
       if (std::ranges::find(grid.keys, setting.key) == grid.keys.end())

@@ -35,6 +35,7 @@ struct SweepVariant {
 
 /// All runs of a sweep. Cells with the same hash are the same run.
 struct Grid {
+  Sweep sweep;
   std::vector<SweepVariant> variants;
   /// Those of searches, then the final ones of every trial; each by variant, trial and seed.
   std::vector<SweepCell> cells;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/math/distributions/hypergeometric.hpp>
-#include <cmath>
 #include <limits>
 
 #include "longhand/train/lab/columns.h"

@@ -37,12 +37,11 @@ Cell rounded(double value) {
 }
 
 /// The value of the search in a row, if there is a search; the column's heading names its option.
-RowField chosen(const Sweep& sweep, const Grid& grid, const char* column,
-                std::optional<size_t> trial) {
-  if (!sweep.search) return {};
+RowField chosen(const Grid& grid, const char* column, std::optional<size_t> trial) {
+  if (!grid.sweep.search) return {};
   Cell value;
   if (trial) {
-    const Settings& point = sweep.search->axis.points[*trial];
+    const Settings& point = grid.sweep.search->axis.points[*trial];
     value = point.size() == 1 ? option_cell(point.front().value, plain_text(point.front().value))
                               : Cell{grid.trials[*trial]};
   }
@@ -98,12 +97,12 @@ struct Row {
   std::string failure{};
 };
 
-Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellStates& states,
+Row row_of(const Grid& grid, size_t variant, const CellStates& states,
            const std::string& conditions, const fs::path& directory) {
   Row row;
   row.variant = &grid.variants[variant];
-  row.search = search_state(sweep, grid, variant, states);
-  row.trial = best_trial(sweep, grid, variant, row.search, states);
+  row.search = search_state(grid, variant, states);
+  row.trial = row.search.reported;
   const auto searches = grid.searches(variant);
   for (const SweepCell& cell : searches)
     row.damaged += states.at(cell.hash).status == CellStatus::damaged;
@@ -131,9 +130,9 @@ Row row_of(const Sweep& sweep, const Grid& grid, size_t variant, const CellState
     }
     if (!state.is_trained()) continue;
     const Summary& summary = *state.summary;
-    if (state.validation) row.validation[cell.seed] = metric_of(sweep, *state.validation);
+    if (state.validation) row.validation[cell.seed] = metric_of(grid.sweep, *state.validation);
     if (state.test) {
-      row.test[cell.seed] = metric_of(sweep, *state.test);
+      row.test[cell.seed] = metric_of(grid.sweep, *state.test);
       row.examples = state.test->examples;
     }
     memory.push_back(mebibytes(std::max(summary.peak_memory, state.record.peak_memory)));
@@ -209,12 +208,12 @@ Headline headline_of(const Sweep& sweep, const CellStates& states, const std::ve
   return headline(tasks);
 }
 
-void add_charts(const Sweep& sweep, const Grid& grid, const std::string& scored, Table& table) {
-  const std::string title = (scored == "test" ? "Test " : "Validation ") + sweep.metric;
-  add_bars(table, title + " by variant", "variant", sweep.metric);
-  add_charts_against_keys(table, title, grid.keys, sweep.metric);
+void add_charts(const Grid& grid, const std::string& scored, Table& table) {
+  const std::string title = (scored == "test" ? "Test " : "Validation ") + grid.sweep.metric;
+  add_bars(table, title + " by variant", "variant", grid.sweep.metric);
+  add_charts_against_keys(table, title, grid.keys, grid.sweep.metric);
   for (const char* const budget : {"ms_per_step", "state_bytes"})
-    add_chart_against(table, title, budget, sweep.metric, {"variant"});
+    add_chart_against(table, title, budget, grid.sweep.metric, {"variant"});
 }
 
 /// The width of the window of a search.
@@ -224,11 +223,11 @@ RowField window_field(const Sweep& sweep, const Row& row) {
   return {"window", window ? Cell{*window} : Cell{}, "values within 90 %"};
 }
 
-Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                     const std::vector<Row>& rows, const std::set<size_t>& best) {
+Table variants_table(const Grid& grid, const CellStates& states, const std::vector<Row>& rows,
+                     const std::set<size_t>& best) {
   const std::string scored = lacks_test_split(states) ? "best validation" : "test";
   Table table{.name = "variants",
-              .title = fmt::format("Variants, by their {} on the {} split", sweep.metric,
+              .title = fmt::format("Variants, by their {} on the {} split", grid.sweep.metric,
                                    scored == "test" ? "test" : "validation")};
   table.note =
       "Means over seeds, with 95 % intervals (Student's t; of an accuracy also for the choice of "
@@ -241,7 +240,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     table.note +=
         " The data have no test split: scores are those of the validation split, which also chose "
         "the checkpoint, so they are too good.";
-  if (sweep.search)
+  if (grid.sweep.search)
     table.note += " " + grid.search_key +
                   " was chosen for each variant, from the same values, on the validation split. "
                   "The window is the number of values that reach 90 % of the best metric there.";
@@ -251,14 +250,14 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
   for (size_t i = 0; i < rows.size(); ++i) {
     if (!rows[i].variant->baseline) continue;
     const PairedTest test = paired_by_seed(rows[i].test, rows[*rows[i].variant->baseline].test,
-                                           sweep.metric == "accuracy");
+                                           grid.sweep.metric == "accuracy");
     difference[i] = test.difference;
     p[i] = test.p;
   }
   p = holm(p);
-  const bool scales = sweep.metric == "accuracy" && std::ranges::any_of(rows, [](const Row& row) {
-                        return !std::isnan(row.guessing);
-                      });
+  const bool scales =
+      grid.sweep.metric == "accuracy" &&
+      std::ranges::any_of(rows, [](const Row& row) { return !std::isnan(row.guessing); });
   if (scales)
     table.note +=
         " Where a state is tracked, the scaled accuracy is (accuracy - c) / (1 - c) with c = 1 / "
@@ -267,7 +266,7 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     const Row& row = rows[i];
     const Costs* const baseline =
         row.variant->baseline ? &rows[*row.variant->baseline].costs : nullptr;
-    const Estimate score = mean_of(row.test, sweep.metric == "accuracy", row.examples);
+    const Estimate score = mean_of(row.test, grid.sweep.metric == "accuracy", row.examples);
     RowField costs;
     for (size_t b = 0; b < budgets.size(); ++b) {
       costs.columns.push_back(budgets[b].column);
@@ -276,43 +275,43 @@ Table variants_table(const Sweep& sweep, const Grid& grid, const CellStates& sta
     std::vector<std::string> lost;
     if (row.failed > 0) lost.push_back(fmt::format("{} {}", row.failed, row.failure));
     if (row.damaged > 0) lost.push_back(fmt::format("{} damaged", row.damaged));
-    add_row(table,
-            {{"variant", row.variant->label},
-             key_fields(grid.keys, row.variant->values),
-             chosen(sweep, grid, "chosen", row.trial),
-             window_field(sweep, row),
-             {"seeds", score.count},
-             {"validation", known(mean(values_of(row.validation))), "validation " + sweep.metric},
-             score_fields(sweep.metric, score, scored + " " + sweep.metric),
-             {"solved", solved_text(sweep, row)},
-             scales ? RowField{"scaled", known((score.mean - row.guessing) / (1 - row.guessing)),
-                               "scaled accuracy"}
-                    : RowField{},
-             {"difference", difference[i], "- baseline"},
-             {"p", known(p[i]), "", 2},
-             std::move(costs),
-             {"seconds", known(row.seconds), "", 3},
-             {"unequal", baseline ? unequal(row.costs, *baseline) : "", "differs by over 1 %"},
-             {"failed", comma_list(lost)}});
+    add_row(
+        table,
+        {{"variant", row.variant->label},
+         key_fields(grid.keys, row.variant->values),
+         chosen(grid, "chosen", row.trial),
+         window_field(grid.sweep, row),
+         {"seeds", score.count},
+         {"validation", known(mean(values_of(row.validation))), "validation " + grid.sweep.metric},
+         score_fields(grid.sweep.metric, score, scored + " " + grid.sweep.metric),
+         {"solved", solved_text(grid.sweep, row)},
+         scales ? RowField{"scaled", known((score.mean - row.guessing) / (1 - row.guessing)),
+                           "scaled accuracy"}
+                : RowField{},
+         {"difference", difference[i], "- baseline"},
+         {"p", known(p[i]), "", 2},
+         std::move(costs),
+         {"seconds", known(row.seconds), "", 3},
+         {"unequal", baseline ? unequal(row.costs, *baseline) : "", "differs by over 1 %"},
+         {"failed", comma_list(lost)}});
     for (size_t b = 0; baseline && b < budgets.size(); ++b)
       if (excess(row.costs[b], (*baseline)[b]))
         table.marked.insert({i, table.column(budgets[b].column.name)});
   }
   if (std::ranges::any_of(rows, [](const Row& row) { return row.test.size() > 1; }))
     table.title += ", means with 95 % intervals";
-  for (const size_t row : best) table.best.insert({row, table.column(sweep.metric)});
+  for (const size_t row : best) table.best.insert({row, table.column(grid.sweep.metric)});
   for (const Row& row : rows)
     if (const std::vector<double> values = values_of(row.test);
-        sweep.metric == "accuracy" && two_groups(values))
+        grid.sweep.metric == "accuracy" && two_groups(values))
       table.note += fmt::format(" {}: {}; a mean of these has no interval.", row.variant->label,
                                 without_interval(values));
   if (!table.marked.empty()) table.mark = "differs by more than 1 % from the baseline";
-  add_charts(sweep, grid, scored, table);
+  add_charts(grid, scored, table);
   return table;
 }
 
-Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                   const std::vector<Row>& rows) {
+Table search_table(const Grid& grid, const CellStates& states, const std::vector<Row>& rows) {
   Table table{.name = "search",
               .title = "Search of " + grid.search_key + " on the validation split"};
   for (size_t v = 0; v < rows.size(); ++v)
@@ -325,12 +324,12 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
         const CellState& state = states.at(cell.hash);
         if (!state.is_trained()) status = to_string(state.status);
         if (state.is_trained() && state.validation)
-          values.push_back(metric_of(sweep, *state.validation));
+          values.push_back(metric_of(grid.sweep, *state.validation));
       }
       add_row(table, {{"variant", rows[v].variant->label},
                       key_fields(grid.keys, rows[v].variant->values),
-                      chosen(sweep, grid, "trial", trial),
-                      {"validation", known(mean(values)), "validation " + sweep.metric},
+                      chosen(grid, "trial", trial),
+                      {"validation", known(mean(values)), "validation " + grid.sweep.metric},
                       {"status", found.ended && !found.metric
                                      ? fmt::format("ended after {} steps", *found.ended)
                                      : status},
@@ -338,12 +337,12 @@ Table search_table(const Sweep& sweep, const Grid& grid, const CellStates& state
     }
   std::vector<std::string> series = columns_beside("", grid.keys);
   if (series.empty()) series = {"variant"};
-  add_chart_against(table, "Validation " + sweep.metric, "trial", "validation", series);
+  add_chart_against(table, "Validation " + grid.sweep.metric, "trial", "validation", series);
   return table;
 }
 
-Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                  const std::string& conditions, const std::vector<Row>& rows) {
+Table cells_table(const Grid& grid, const CellStates& states, const std::string& conditions,
+                  const std::vector<Row>& rows) {
   Table table{.name = "cells", .title = "Cells: one run each"};
   for (const SweepCell& cell : grid.cells) {
     const SweepVariant& variant = grid.variants[cell.variant];
@@ -362,7 +361,7 @@ Table cells_table(const Sweep& sweep, const Grid& grid, const CellStates& states
         {{"cell", cell.hash},
          {"variant", variant.label},
          key_fields(grid.keys, variant.values),
-         chosen(sweep, grid, "trial", cell.trial),
+         chosen(grid, "trial", cell.trial),
          {"seed", cell.seed},
          {"phase", cell.final ? "final" : "search"},
          {"status", to_string(state.status)},
@@ -407,9 +406,9 @@ int64_t length_of(const SegmentScore& segment) {
 
 /// Test scores of the segments of mixtures: what was learned at some lengths, at all of them. Nothing if no
 /// cell has segments.
-std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const CellStates& states,
+std::optional<Table> segments_table(const Grid& grid, const CellStates& states,
                                     const std::vector<Row>& rows) {
-  Table table{.name = "segments", .title = fmt::format("Test {} by segment", sweep.metric)};
+  Table table{.name = "segments", .title = fmt::format("Test {} by segment", grid.sweep.metric)};
   table.note = "Means over seeds, with 95 % intervals.";
   for (const Row& row : rows) {
     if (!row.trial) continue;
@@ -425,26 +424,26 @@ std::optional<Table> segments_table(const Sweep& sweep, const Grid& grid, const 
           auto found = std::ranges::find(segments, each.name, &Segment::name);
           if (found == segments.end())
             found = segments.insert(segments.end(), {each.name, length_of(each)});
-          found->scores[cell.seed] = sweep.metric == "loss" ? each.loss : each.accuracy;
+          found->scores[cell.seed] = grid.sweep.metric == "loss" ? each.loss : each.accuracy;
         }
     for (const auto& [name, length, scores] : segments) {
-      const Estimate mean = mean_of(scores, sweep.metric == "accuracy");
+      const Estimate mean = mean_of(scores, grid.sweep.metric == "accuracy");
       add_row(table, {{"variant", row.variant->label},
                       key_fields(grid.keys, row.variant->values),
                       {"segment", name},
                       {"length", length > 0 ? Cell{length} : Cell{}},
                       {"seeds", mean.count},
-                      score_fields(sweep.metric, mean, "test " + sweep.metric)});
+                      score_fields(grid.sweep.metric, mean, "test " + grid.sweep.metric)});
     }
   }
   if (table.rows.empty()) return std::nullopt;
-  add_chart_against(table, "Test " + sweep.metric, "length", sweep.metric,
+  add_chart_against(table, "Test " + grid.sweep.metric, "length", grid.sweep.metric,
                     columns_beside("", grid.keys));
   return table;
 }
 
-std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                       const std::vector<Row>& rows, const Table& table, const Headline& said) {
+std::string summary_of(const Grid& grid, const CellStates& states, const std::vector<Row>& rows,
+                       const Table& table, const Headline& said) {
   std::string text = fmt::format("{}", fmt::join(said.sentences, " "));
   int64_t tests = 0, significant = 0;
   for (const auto& row : table.rows)
@@ -463,13 +462,13 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
              (row.search.trials[trial].needed || row.search.trials[trial].metric);
     };
     const std::optional<double> best = row.search.trials[*row.trial].metric;
-    if (sweep.metric == "accuracy" && best >= 1) continue;
+    if (grid.sweep.metric == "accuracy" && best >= 1) continue;
     if (!is_known(*row.trial - 1) || !is_known(*row.trial + 1)) edges.push_back(row.variant->label);
   }
   if (!edges.empty())
     text += fmt::format(" The first or last value of {} was best for: {}; others may be better.",
                         grid.search_key, listed(edges));
-  const CellCounts counts = count_cells(sweep, grid, states);
+  const CellCounts counts = count_cells(grid, states);
   for (const auto& [number, what] :
        {std::pair{counts.failed, "failed"}, {counts.diverged, "diverged"}})
     if (number > 0) text += fmt::format(" {} of {} cells {}.", number, counts.cells, what);
@@ -478,25 +477,25 @@ std::string summary_of(const Sweep& sweep, const Grid& grid, const CellStates& s
 
 }  // namespace
 
-Results sweep_results(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                      const fs::path& directory, const std::string& command) {
+Results sweep_results(const Grid& grid, const CellStates& states, const fs::path& directory,
+                      const std::string& command) {
   const std::string conditions = usual_conditions(states);
   std::vector<Row> rows;
   for (size_t v = 0; v < grid.variants.size(); ++v)
-    rows.push_back(row_of(sweep, grid, v, states, conditions, directory));
-  Results results{.kind = "ablate", .title = sweep.title};
+    rows.push_back(row_of(grid, v, states, conditions, directory));
+  Results results{.kind = "ablate", .title = grid.sweep.title};
   add_origin(results, command);
-  const Headline said = headline_of(sweep, states, rows);
-  results.tables.push_back(variants_table(sweep, grid, states, rows, said.best));
-  results.summary = summary_of(sweep, grid, states, rows, results.tables.front(), said);
+  const Headline said = headline_of(grid.sweep, states, rows);
+  results.tables.push_back(variants_table(grid, states, rows, said.best));
+  results.summary = summary_of(grid, states, rows, results.tables.front(), said);
   for (const auto& [hash, state] : states)
     if (state.status == CellStatus::damaged)
       results.summary += fmt::format(" Cell {} is not counted, which may change the best: {}.",
                                      hash, state.record.reason);
-  if (sweep.search) results.tables.push_back(search_table(sweep, grid, states, rows));
-  if (auto segments = segments_table(sweep, grid, states, rows))
+  if (grid.sweep.search) results.tables.push_back(search_table(grid, states, rows));
+  if (auto segments = segments_table(grid, states, rows))
     results.tables.push_back(std::move(*segments));
-  results.tables.push_back(cells_table(sweep, grid, states, conditions, rows));
+  results.tables.push_back(cells_table(grid, states, conditions, rows));
   std::set<size_t> elsewhere;
   for (const auto& [row, column] : results.tables.back().marked) elsewhere.insert(row);
   if (!elsewhere.empty())

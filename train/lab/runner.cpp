@@ -26,9 +26,8 @@ namespace fs = std::filesystem;
 
 class Runner {
  public:
-  Runner(const Sweep& sweep, const Grid& grid, fs::path directory, const RunnerOptions& options)
-      : sweep_(sweep),
-        grid_(grid),
+  Runner(const Grid& grid, fs::path directory, const RunnerOptions& options)
+      : grid_(grid),
         directory_(std::move(directory)),
         options_(options),
         ours_(cells_of_shard(grid, options.shard)),
@@ -37,7 +36,7 @@ class Runner {
   SweepOutcome run() {
     check_sources();
     record_ended();
-    for (const SweepCell& cell : runs_of(sweep_, grid_, states_, options_.shard))
+    for (const SweepCell& cell : runs_of(grid_, states_, options_.shard))
       forget_failure(state(cell));
     try {
       loop();
@@ -51,7 +50,7 @@ class Runner {
       }
       throw;
     }
-    return {count_cells(sweep_, grid_, states_, options_.shard), stopping_};
+    return {count_cells(grid_, states_, options_.shard), stopping_};
   }
 
  private:
@@ -125,7 +124,7 @@ class Runner {
   /// Throws ConfigError if cells that are to be run need runs that do not exist.
   void check_sources() const {
     std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
-    for (const CellTask& next : tasks(search_states(sweep_, grid_, states_))) {
+    for (const CellTask& next : tasks(search_states(grid_, states_))) {
       const SweepCell& task = *next.cell;
       if (is_decided(task)) continue;
       const auto options = Config::parse(task.config, "cell.toml").given();
@@ -208,7 +207,7 @@ class Runner {
     for (size_t v = 0; v < searches.size(); ++v) {
       const SearchState& search = searches[v];
       all.insert(all.end(), search.tasks.begin(), search.tasks.end());
-      for (const size_t trial : final_trials(sweep_, grid_, v, search, states_))
+      for (const size_t trial : search.finals)
         for (const SweepCell& cell : grid_.finals(v, trial)) all.push_back({&cell});
     }
     std::ranges::stable_sort(all, {}, [](const CellTask& task) {
@@ -243,7 +242,7 @@ class Runner {
     needs_ = false;
     elsewhere_.clear();
     if (stopping_ || enough_failures()) return;
-    const std::vector<SearchState> searches = search_states(sweep_, grid_, states_);
+    const std::vector<SearchState> searches = search_states(grid_, states_);
     record_halved(searches);
     for (const CellTask& next : tasks(searches)) {
       const SweepCell& task = *next.cell;
@@ -280,7 +279,7 @@ class Runner {
     const SweepCell& task = running.task;
     const CellRecord before = state(task).record;
     CellRecord& record = running.record;
-    record = new_record(sweep_, grid_, task);
+    record = new_record(grid_, task);
     record.seconds = before.seconds;
     record.peak_memory = before.peak_memory;
     // Without checkpoints it has to be trained again.
@@ -434,9 +433,8 @@ class Runner {
     reported_ = clock_seconds();
     if (!options_.on_progress || silent_) return;
     SweepProgress out;
-    static_cast<CellCounts&>(out) =
-        count_cells(sweep_, grid_, states_, options_.shard,
-                    [&](const SweepCell& cell) { return !is_decided(cell); });
+    static_cast<CellCounts&>(out) = count_cells(
+        grid_, states_, options_.shard, [&](const SweepCell& cell) { return !is_decided(cell); });
     out.elsewhere = static_cast<int64_t>(elsewhere_.size());
     for (const auto& each : running_) {
       RunningCell& cell = each->shown;
@@ -473,7 +471,7 @@ class Runner {
       return found == by_variant.end() ? sum / number : found->second.first / found->second.second;
     };
     double left = 0;
-    for (const SweepCell& cell : runs_of(sweep_, grid_, states_, options_.shard))
+    for (const SweepCell& cell : runs_of(grid_, states_, options_.shard))
       if (!is_decided(cell) && !is_running(cell) && !state(cell).is_trained() &&
           state(cell).status != CellStatus::halved)
         left += expected(cell.variant);
@@ -482,7 +480,6 @@ class Runner {
     return left / static_cast<double>(options_.jobs);
   }
 
-  const Sweep& sweep_;
   const Grid& grid_;
   fs::path directory_;
   const RunnerOptions& options_;
@@ -521,9 +518,8 @@ Failure failure_of(const Ended& ended, const std::string& log) {
   return {CellStatus::failed, concat_message("exit code ", ended.code, ": ", last)};
 }
 
-SweepOutcome run_sweep(const Sweep& sweep, const Grid& grid, const fs::path& directory,
-                       const RunnerOptions& options) {
-  return Runner(sweep, grid, directory, options).run();
+SweepOutcome run_sweep(const Grid& grid, const fs::path& directory, const RunnerOptions& options) {
+  return Runner(grid, directory, options).run();
 }
 
 }  // namespace longhand::train

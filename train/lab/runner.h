@@ -10,7 +10,6 @@
 
 #include "longhand/train/lab/grid.h"
 #include "longhand/train/lab/search.h"
-#include "longhand/train/lab/sweep.h"
 #include "longhand/train/run/child.h"
 
 namespace longhand::train {
@@ -74,7 +73,7 @@ struct SweepOutcome : CellCounts {
 /// by one of them, and each process returns when all cells are done. The bits of a cell do not depend
 /// on how it was run. Throws ConfigError, before the first cell, if cells need runs that do not exist
 /// (train.init_from, train.distill_from), naming all, and DataError if the manifest cannot be written.
-SweepOutcome run_sweep(const Sweep& sweep, const Grid& grid, const std::filesystem::path& directory,
+SweepOutcome run_sweep(const Grid& grid, const std::filesystem::path& directory,
                        const RunnerOptions& options);
 
 /// Why a cell failed: its status and the reason, from how its process ended and what it wrote last.

@@ -73,7 +73,7 @@ std::vector<size_t> trials_around(const Grid& grid, size_t trial, int64_t distan
 }
 
 /// The trial with the best final cells; nothing before all of them have been trained.
-std::optional<size_t> best_of_finals(const Sweep& sweep, const Grid& grid, size_t variant,
+std::optional<size_t> best_of_finals(const Grid& grid, size_t variant,
                                      const std::set<size_t>& trials, const CellStates& states) {
   std::optional<size_t> best;
   std::optional<Quality> highest;
@@ -81,12 +81,27 @@ std::optional<size_t> best_of_finals(const Sweep& sweep, const Grid& grid, size_
     const std::span<const SweepCell> cells = grid.finals(variant, trial);
     for (const SweepCell& cell : cells)
       if (!has_reached(states.at(cell.hash), 0)) return std::nullopt;
-    const auto found = quality(sweep, cells, states);
-    if (!is_better(sweep, found, highest)) continue;
+    const auto found = quality(grid.sweep, cells, states);
+    if (!is_better(grid.sweep, found, highest)) continue;
     best = trial;
     highest = found;
   }
   return best;
+}
+
+/// Sets what follows from the best trial and the final cells.
+void choose_finals(const Grid& grid, size_t variant, const CellStates& states, SearchState& out) {
+  if (!out.best) return;
+  std::set<size_t> finals;
+  std::optional<size_t> centre = out.best;
+  for (size_t before = 1; centre && finals.size() != before;) {
+    before = finals.size();
+    for (const size_t trial : trials_around(grid, *centre, grid.sweep.search->around))
+      if (!has_failed(grid, variant, trial, states)) finals.insert(trial);
+    centre = best_of_finals(grid, variant, finals, states);
+  }
+  out.finals.assign(finals.begin(), finals.end());
+  out.reported = centre ? centre : out.best;
 }
 
 }  // namespace
@@ -96,27 +111,27 @@ bool has_reached(const CellState& state, int64_t until) {
          (until > 0 && !state.evaluations.empty() && state.evaluations.rbegin()->first >= until);
 }
 
-SearchState search_state(const Sweep& sweep, const Grid& grid, size_t variant,
-                         const CellStates& states) {
+SearchState search_state(const Grid& grid, size_t variant, const CellStates& states) {
   SearchState out;
   if (grid.trials.empty()) {
-    out.best = 0;
+    out.best = out.reported = 0;
+    out.finals = {0};
     return out;
   }
-  const size_t count = grid.trials.size(), more = static_cast<size_t>(sweep.search->extend);
+  const size_t count = grid.trials.size(), more = static_cast<size_t>(grid.sweep.search->extend);
   out.trials.resize(count);
   size_t first = more, last = count - 1 - more;
   std::vector<size_t> going;
   for (size_t trial = first; trial <= last; ++trial) going.push_back(trial);
   for (const size_t trial : going) out.trials[trial].needed = true;
-  for (size_t rung = 0; rung < sweep.search->halving.size(); ++rung) {
+  for (size_t rung = 0; rung < grid.sweep.search->halving.size(); ++rung) {
     if (!all_reach(grid, variant, going, states, rung, out.tasks)) return out;
     std::map<size_t, std::optional<Quality>> found;
     std::ranges::sort(going);
     for (const size_t trial : going)
-      found[trial] = quality(sweep, grid.searches(variant, trial), states, rung);
+      found[trial] = quality(grid.sweep, grid.searches(variant, trial), states, rung);
     std::ranges::stable_sort(
-        going, [&](size_t a, size_t b) { return is_better(sweep, found[a], found[b]); });
+        going, [&](size_t a, size_t b) { return is_better(grid.sweep, found[a], found[b]); });
     for (const size_t kept = (going.size() + 1) / 2; going.size() > kept; going.pop_back())
       if (const size_t ended = going.back(); found[ended])  // one that failed has not been compared
         out.trials[ended].ended = grid.searches(variant, ended).front().rungs[rung];
@@ -126,8 +141,8 @@ SearchState search_state(const Sweep& sweep, const Grid& grid, size_t variant,
     std::ranges::sort(going);
     out.best.reset();
     for (const size_t trial : going) {
-      found[trial] = quality(sweep, grid.searches(variant, trial), states);
-      if (found[trial] && (!out.best || is_better(sweep, found[trial], found[*out.best])))
+      found[trial] = quality(grid.sweep, grid.searches(variant, trial), states);
+      if (found[trial] && (!out.best || is_better(grid.sweep, found[trial], found[*out.best])))
         out.best = trial;
     }
     if (!out.best) break;
@@ -135,7 +150,7 @@ SearchState search_state(const Sweep& sweep, const Grid& grid, size_t variant,
     const auto beats = [&](size_t beside) {
       const auto other = found.find(beside);
       return other == found.end() || !other->second ||
-             is_better(sweep, found[best]->metric, other->second->metric);
+             is_better(grid.sweep, found[best]->metric, other->second->metric);
     };
     if (best == first && first > 0 && (first == last || beats(first + 1)))
       going.push_back(--first);
@@ -148,33 +163,10 @@ SearchState search_state(const Sweep& sweep, const Grid& grid, size_t variant,
   if (!out.tasks.empty()) out.best.reset();
   // Also of trials that were ended, and are trained as final cells.
   for (size_t trial = 0; trial < count; ++trial)
-    if (const auto each = quality(sweep, grid.searches(variant, trial), states))
+    if (const auto each = quality(grid.sweep, grid.searches(variant, trial), states))
       out.trials[trial].metric = each->metric;
+  choose_finals(grid, variant, states, out);
   return out;
-}
-
-std::vector<size_t> final_trials(const Sweep& sweep, const Grid& grid, size_t variant,
-                                 const SearchState& search, const CellStates& states) {
-  if (!search.best) return {};
-  if (!sweep.search) return {*search.best};
-  std::set<size_t> out;
-  size_t centre = *search.best;
-  for (size_t before = 1; out.size() != before;) {
-    before = out.size();
-    for (const size_t trial : trials_around(grid, centre, sweep.search->around))
-      if (!has_failed(grid, variant, trial, states)) out.insert(trial);
-    const auto best = best_of_finals(sweep, grid, variant, out, states);
-    if (!best) break;
-    centre = *best;
-  }
-  return {out.begin(), out.end()};
-}
-
-std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t variant,
-                                 const SearchState& search, const CellStates& states) {
-  const std::vector<size_t> trials = final_trials(sweep, grid, variant, search, states);
-  const auto best = best_of_finals(sweep, grid, variant, {trials.begin(), trials.end()}, states);
-  return best ? best : search.best;
 }
 
 std::optional<int64_t> window_of(const Sweep& sweep, const SearchState& search) {
@@ -187,18 +179,16 @@ std::optional<int64_t> window_of(const Sweep& sweep, const SearchState& search) 
   });
 }
 
-std::vector<SearchState> search_states(const Sweep& sweep, const Grid& grid,
-                                       const CellStates& states) {
+std::vector<SearchState> search_states(const Grid& grid, const CellStates& states) {
   std::vector<SearchState> out;
-  for (size_t v = 0; v < grid.variants.size(); ++v)
-    out.push_back(search_state(sweep, grid, v, states));
+  for (size_t v = 0; v < grid.variants.size(); ++v) out.push_back(search_state(grid, v, states));
   return out;
 }
 
 namespace {
 
 /// runs_of() with what the searches have found.
-CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states, const Shard& shard,
+CellRefs runs_of(const Grid& grid, const CellStates& states, const Shard& shard,
                  const std::vector<SearchState>& searches) {
   const std::vector<std::vector<bool>> ours = cells_of_shard(grid, shard);
   CellRefs out;
@@ -215,13 +205,12 @@ CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
   for (size_t v = 0; v < grid.variants.size(); ++v) {
     const SearchState& search = searches[v];
     if (search.best) {
-      for (const size_t trial : final_trials(sweep, grid, v, search, states))
-        add(grid.finals(v, trial));
+      for (const size_t trial : search.finals) add(grid.finals(v, trial));
       continue;
     }
     add_searches(v, search);  // which are not final yet
-    const int64_t around = sweep.search->around;
-    auto trial = static_cast<size_t>(sweep.search->extend + around);
+    const int64_t around = grid.sweep.search->around;
+    auto trial = static_cast<size_t>(grid.sweep.search->extend + around);
     trial = std::min(trial, grid.trials.size() - 1);
     while (trial + 1 < grid.trials.size() && has_failed(grid, v, trial, states)) ++trial;
     for (const size_t each : trials_around(grid, trial, around)) add(grid.finals(v, each));
@@ -232,14 +221,13 @@ CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
 
 }  // namespace
 
-CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                 const Shard& shard) {
-  return runs_of(sweep, grid, states, shard, search_states(sweep, grid, states));
+CellRefs runs_of(const Grid& grid, const CellStates& states, const Shard& shard) {
+  return runs_of(grid, states, shard, search_states(grid, states));
 }
 
-CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                       const Shard& shard, const std::function<bool(const SweepCell&)>& is_open) {
-  const std::vector<SearchState> searches = search_states(sweep, grid, states);
+CellCounts count_cells(const Grid& grid, const CellStates& states, const Shard& shard,
+                       const std::function<bool(const SweepCell&)>& is_open) {
+  const std::vector<SearchState> searches = search_states(grid, states);
   // The end of the final cells of variants whose search cannot choose.
   std::map<size_t, CellStatus> ends;
   for (size_t v = 0; v < grid.variants.size(); ++v) {
@@ -256,7 +244,7 @@ CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& s
       ends[v] = found == std::set{CellStatus::diverged} ? CellStatus::diverged : CellStatus::failed;
   }
   CellCounts out;
-  for (const SweepCell& cell : runs_of(sweep, grid, states, shard, searches)) {
+  for (const SweepCell& cell : runs_of(grid, states, shard, searches)) {
     ++out.cells;
     const CellState& state = states.at(cell.hash);
     const auto end = cell.final ? ends.find(cell.variant) : ends.end();

@@ -34,30 +34,24 @@ struct SearchState {
   /// Of the trials that were not ended, the one with the best metric; of equal ones the one with the lower
   /// loss, and the first. Trial 0 without a search; nothing during it, or if all trials failed.
   std::optional<size_t> best;
+  /// The trials that are trained with all seeds: the best one, and those at most `around` away from it that did
+  /// not fail; if one of these is better over all seeds, also those around it. None before there is a best one.
+  std::vector<size_t> finals;
+  /// The trial that the variant is reported with: the best of `finals` over all seeds, once they all have
+  /// been trained; until then, and of equal ones, the best one of the search.
+  std::optional<size_t> reported;
 };
 
 /// The search of a variant: the trials of the range are trained up to each of their rungs, after which the
 /// worse half of them ends (successive halving: Jamieson and Talwalkar 2016, arXiv 1502.07943), and
 /// then to the end. While the first or the last one is better than the one beside it, the range grows.
-SearchState search_state(const Sweep& sweep, const Grid& grid, size_t variant,
-                         const CellStates& states);
+SearchState search_state(const Grid& grid, size_t variant, const CellStates& states);
 
 /// Those of all variants.
-std::vector<SearchState> search_states(const Sweep& sweep, const Grid& grid,
-                                       const CellStates& states);
+std::vector<SearchState> search_states(const Grid& grid, const CellStates& states);
 
 /// Whether a cell has ended, or is trained and evaluated up to this step; 0: its end.
 bool has_reached(const CellState& state, int64_t until);
-
-/// The trials that are trained with all seeds: the best one, and those at most `around` away from it that did
-/// not fail; if one of these is better over all seeds, also those around it. None before there is a best one.
-std::vector<size_t> final_trials(const Sweep& sweep, const Grid& grid, size_t variant,
-                                 const SearchState& search, const CellStates& states);
-
-/// The trial that a variant is reported with: the best of final_trials() over all seeds, once they all have
-/// been trained; until then, and of equal ones, the best one of the search.
-std::optional<size_t> best_trial(const Sweep& sweep, const Grid& grid, size_t variant,
-                                 const SearchState& search, const CellStates& states);
 
 /// How many of the values of a search reach 90 % of the best accuracy (of 1 / loss): the wider this window,
 /// the less a variant depends on the value. Nothing before the search is over.
@@ -66,8 +60,7 @@ std::optional<int64_t> window_of(const Sweep& sweep, const SearchState& search);
 /// The runs of a sweep that are needed, or of one of its shards: each once, though two variants may have
 /// the same one, and a trial may be a final cell. While a variant has no best trial, final cells of
 /// trials that have not failed stand for those that will be chosen.
-CellRefs runs_of(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                 const Shard& shard = {});
+CellRefs runs_of(const Grid& grid, const CellStates& states, const Shard& shard = {});
 
 /// How many of these runs have ended, and how.
 struct CellCounts {
@@ -79,8 +72,7 @@ struct CellCounts {
   int64_t left() const { return cells - finished - diverged - failed - damaged; }
 };
 /// Cells that failed, and of which `is_open` holds, will be tried again: they are left.
-CellCounts count_cells(const Sweep& sweep, const Grid& grid, const CellStates& states,
-                       const Shard& shard = {},
+CellCounts count_cells(const Grid& grid, const CellStates& states, const Shard& shard = {},
                        const std::function<bool(const SweepCell&)>& is_open = {});
 
 }  // namespace longhand::train

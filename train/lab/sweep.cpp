@@ -226,8 +226,9 @@ void drop_repeated(std::vector<Settings>& points) {
   std::erase_if(points, [&](const Settings& point) {
     std::string text;
     for (const Setting& setting : point) {
-      const auto number = as_number(setting.value);
-      text += (number ? fmt::format("{}", *number) : to_string(setting.value)) + "\n";
+      const auto* const number = std::get_if<double>(&setting.value);
+      const bool is_whole = number && std::trunc(*number) == *number && std::abs(*number) < 0x1p63;
+      text += to_string(is_whole ? option(*number, true) : setting.value) + "\n";  // 1.0 is 1
     }
     return !seen.insert(text).second;
   });
@@ -442,7 +443,7 @@ void resolve_run_paths(Sweep& sweep, const std::filesystem::path& folder) {
 
 bool same_value(const OptionValue& a, const OptionValue& b) {
   const auto x = as_number(a), y = as_number(b);
-  return x && y ? *x == *y : a == b;
+  return x && y && a.index() != b.index() ? *x == *y : a == b;
 }
 
 bool is_run_path(const std::string& key) {

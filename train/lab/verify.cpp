@@ -113,8 +113,7 @@ Verification verify(const Grid& grid, const fs::path& sweep, const VerifyOptions
   return out;
 }
 
-std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
-                                       const fs::path& directory) {
+std::vector<RepairedCell> repair_cells(const Grid& grid, const fs::path& directory) {
   std::vector<RepairedCell> out;
   Manifest manifest = read_manifest(directory);
   for (const SweepCell& cell : all_runs(grid)) {
@@ -164,7 +163,7 @@ std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
                                      "log.txt", "tensorboard", "checkpoints"})
         set_aside(name);
     } else if (now.is_trained()) {
-      CellRecord record = new_record(sweep, grid, cell);
+      CellRecord record = new_record(grid, cell);
       record.status = CellStatus::trained;
       write_record(folder, record);
     }

@@ -9,7 +9,6 @@
 
 #include "longhand/train/lab/cell.h"
 #include "longhand/train/lab/grid.h"
-#include "longhand/train/lab/sweep.h"
 #include "longhand/train/results/table.h"
 
 namespace longhand::train {
@@ -47,7 +46,6 @@ struct RepairedCell {
 /// Sets the files of damaged cells aside, so that run_sweep() can run them again, with the same bits:
 /// test.json and cell.json, if nothing else is damaged, else all. Nothing is deleted. A cell that another
 /// process runs is left as it is. Throws DataError if files cannot be moved.
-std::vector<RepairedCell> repair_cells(const Sweep& sweep, const Grid& grid,
-                                       const std::filesystem::path& directory);
+std::vector<RepairedCell> repair_cells(const Grid& grid, const std::filesystem::path& directory);
 
 }  // namespace longhand::train

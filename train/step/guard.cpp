@@ -1,7 +1,6 @@
 #include "longhand/train/step/guard.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "longhand/core/error.h"
 
@@ -34,7 +33,6 @@ double Spread::score(double x) const {
 
 std::string judge(const GuardOptions& options, GuardState& state, double loss,
                   double gradient_norm) {
-  const auto unsigned_nan = [](double x) { return std::isnan(x) ? std::abs(x) : x; };
   std::string wrong = std::isfinite(loss) && std::isfinite(gradient_norm)
                           ? outlier("the loss", loss, state.loss, options)
                           : concat_message("the loss is ", unsigned_nan(loss),

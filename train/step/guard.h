@@ -1,12 +1,16 @@
 // Guard: finds steps whose update would harm the model, before it is applied.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 
 #include "longhand/core/schema.h"
 
 namespace longhand::train {
+
+/// A number for a message: a NaN without its sign, which says nothing.
+inline double unsigned_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
 
 /// The running mean and variance of a number. The last `window` numbers have most of the weight: each
 /// new one has the weight 1 / window, or 1 / count as long as there are fewer.

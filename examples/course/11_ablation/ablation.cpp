@@ -72,7 +72,7 @@ void windows() {
   };
   SearchState found[2];
   for (size_t v = 0; v < 2; ++v)
-    while (!(found[v] = search_state(sweep, grid, v, states)).best)
+    while (!(found[v] = search_state(grid, v, states)).best)
       for (const CellTask& task : found[v].tasks) {
         states[task.cell->hash].summary.emplace().status = "finished";
         states[task.cell->hash].validation.emplace().accuracy = accuracy(v, rate(task.cell->trial));

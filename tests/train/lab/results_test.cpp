@@ -56,7 +56,7 @@ heads = 2
       state.validation = Score{1, accuracies[v][seed] / 2};
       if (change) change(cell, state);
     }
-  return sweep_results(sweep, grid, states, folder.path(), "longhand ablate s.toml");
+  return sweep_results(grid, states, folder.path(), "longhand ablate s.toml");
 }
 
 double cell_at(const Table& table, size_t row, const char* column) {

@@ -86,7 +86,7 @@ struct SweepOnDisk {
     write_text(folder / "log.txt", "finished after 100 steps\n");
     if (cell.final)
       write_test(folder, concat_message("{\"loss\": 0.5, \"accuracy\": ", accuracy / 2, "}\n"));
-    CellRecord said = new_record(sweep, grid, cell);
+    CellRecord said = new_record(grid, cell);
     said.status = cell.final ? CellStatus::finished : CellStatus::trained;
     said.attempts = 1;
     write_record(folder, said);
@@ -96,15 +96,14 @@ struct SweepOnDisk {
   /// The tables as text; damage that is reported throws DataError.
   std::string results() const {
     check_digest(path / "sweep.toml");
-    const Sweep read = Sweep::load(path / "sweep.toml");
-    return results_of(read, expand(read));
+    return results_of(expand(Sweep::load(path / "sweep.toml")));
   }
-  std::string results_of(const Sweep& read, const Grid& cells) const {
+  std::string results_of(const Grid& cells) const {
     for (const std::string& line : read_manifest(path.path()).damage) throw DataError(line);
     const CellStates states = read_cells(cells, path.path());
     for (const auto& [hash, state] : states)
       if (state.status == CellStatus::damaged) throw DataError(state.record.reason);
-    const Results all = sweep_results(read, cells, states, path.path(), "");
+    const Results all = sweep_results(cells, states, path.path(), "");
     return all.title + all.summary + to_csv(all.table("variants")) + to_csv(all.table("cells"));
   }
 
@@ -119,8 +118,8 @@ TEST_CASE("any flipped bit in a file of a sweep is noticed, or changes no result
   SweepOnDisk folder("[sweep]\ntitle = \"two\"\n" + two_variants);
   for (const size_t variant : {0, 1})
     folder.finish(folder.cell(variant), variant == 0 ? 0.75 : 0.5);
-  write_results(sweep_results(folder.sweep, folder.grid,
-                              read_cells(folder.grid, folder.path.path()), folder.path.path(), ""),
+  write_results(sweep_results(folder.grid, read_cells(folder.grid, folder.path.path()),
+                              folder.path.path(), ""),
                 folder.path.path());
   const std::string results_file = folder.path / "results.json";
   const std::string results =
@@ -153,8 +152,7 @@ TEST_CASE("any flipped bit in a file of a sweep is noticed, or changes no result
         } else if (is_results)
           is_equal = to_csv(results_of_json(text, "results.json").table("cells")) == results;
         else
-          is_equal = (is_sweep ? folder.results() : folder.results_of(folder.sweep, folder.grid)) ==
-                     expected;
+          is_equal = (is_sweep ? folder.results() : folder.results_of(folder.grid)) == expected;
         ++harmless;
       } catch (const Error& error) {
         ++noticed;
@@ -180,9 +178,7 @@ TEST_CASE("a trial whose files are damaged is not decided by the others, until i
     return folder.directory(grid.searches(0, 1)[0]);
   };
   const auto best = [](const SweepOnDisk& folder) {
-    const CellStates states = read_cells(folder.grid, folder.path.path());
-    return best_trial(folder.sweep, folder.grid, 0,
-                      search_state(folder.sweep, folder.grid, 0, states), states);
+    return search_state(folder.grid, 0, read_cells(folder.grid, folder.path.path())).reported;
   };
   for (const std::string name : {"metrics.jsonl", "summary.json", "config.toml", "cell.json"})
     for (const bool is_missing : {false, true})
@@ -204,9 +200,8 @@ TEST_CASE("a trial whose files are damaged is not decided by the others, until i
         CHECK(to_string(state.status) == "damaged");
         CHECK_THAT(state.record.reason, Contains(name) && Contains(" --repair"));
         CHECK_THAT(state.record.reason, !Contains("[json."));
-        const Results results =
-            sweep_results(folder.sweep, folder.grid, read_cells(folder.grid, folder.path.path()),
-                          folder.path.path(), "");
+        const Results results = sweep_results(
+            folder.grid, read_cells(folder.grid, folder.path.path()), folder.path.path(), "");
         CHECK_THAT(results.summary, Contains(cell.filename().string() + " is not counted"));
         CHECK_THAT(to_csv(results.table("variants")), Contains("1 damaged"));
         const ReportInputs report = read_inputs({folder.path.path()});
@@ -214,7 +209,7 @@ TEST_CASE("a trial whose files are damaged is not decided by the others, until i
         if (has_manifest)
           CHECK((report.runs[0].status == "damaged") != (report.runs[1].status == "damaged"));
 
-        const auto repaired = repair_cells(folder.sweep, folder.grid, folder.path.path());
+        const auto repaired = repair_cells(folder.grid, folder.path.path());
         REQUIRE(repaired.size() == 1);
         // Without a summary, but with checkpoints, a run that nothing contradicts is resumed.
         const bool kept =
@@ -224,7 +219,7 @@ TEST_CASE("a trial whose files are damaged is not decided by the others, until i
         // All of it, or what describes the run.
         CHECK(fs::exists(cell / "files.damaged/log.txt") == !kept);
         CHECK(to_string(read_cell(cell).status) == (name == "cell.json" ? "trained" : "waiting"));
-        CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).empty());
+        CHECK(repair_cells(folder.grid, folder.path.path()).empty());
       }
 }
 
@@ -243,14 +238,14 @@ TEST_CASE("a cell whose best checkpoint is damaged or missing is set aside by a 
         fs::remove(best);
       else
         write_text(best, bytes);
-      const auto repaired = repair_cells(folder.sweep, folder.grid, folder.path.path());
+      const auto repaired = repair_cells(folder.grid, folder.path.path());
       REQUIRE(repaired.size() == 1);
       CHECK(repaired[0].cell == cell.string());
       CHECK_THAT(repaired[0].reason, Contains("best.h5"));
       CHECK_FALSE(repaired[0].run_kept);
       CHECK(fs::exists(cell / "files.damaged/checkpoints/best.h5") == !is_missing);
       CHECK(to_string(read_cell(cell).status) == "waiting");
-      CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).empty());
+      CHECK(repair_cells(folder.grid, folder.path.path()).empty());
     }
 }
 
@@ -258,11 +253,11 @@ TEST_CASE("a repair leaves the evaluated cells of an archive, which has no check
   SweepOnDisk folder(two_variants);
   for (const size_t variant : {0, 1}) folder.finish(folder.cell(variant), 0.5);
   fs::remove_all(folder.directory(folder.cell(1)) / "checkpoints");
-  CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).empty());
+  CHECK(repair_cells(folder.grid, folder.path.path()).empty());
   // One that was not evaluated yet can only be trained again.
   fs::remove(folder.path / "manifest");
   fs::remove(folder.directory(folder.cell(1)) / "test.json");
-  CHECK(repair_cells(folder.sweep, folder.grid, folder.path.path()).size() == 1);
+  CHECK(repair_cells(folder.grid, folder.path.path()).size() == 1);
 }
 
 TEST_CASE("several writers of a manifest lose no line, and a damaged line goes alone") {
@@ -328,9 +323,8 @@ TEST_CASE("an error of the sweep itself stops its cells, which save") {
   options.program = program_of(folder, waits_for_it + "exit 1", saving);
   options.jobs = 2;
   options.on_end = [](const EndedCell&) { throw DataError("no space for the tables"); };
-  CHECK(message_of<DataError>([&] {
-          run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
-        }) == "no space for the tables");
+  CHECK(message_of<DataError>([&] { run_sweep(folder.grid, folder.path.path(), options); }) ==
+        "no space for the tables");
   CHECK(fs::exists(folder.directory(folder.cell(1)) / "saved"));
   CHECK(status_of(folder, 0) == "failed");
   CHECK(status_of(folder, 1) == "stopped");
@@ -356,7 +350,7 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
   // An earlier attempt that was interrupted.
   const fs::path first = folder.directory(grid.searches(0, 0)[0]);
   fs::create_directories(first);
-  CellRecord before = new_record(folder.sweep, folder.grid, grid.searches(0, 0)[0]);
+  CellRecord before = new_record(folder.grid, grid.searches(0, 0)[0]);
   before.status = CellStatus::interrupted;
   before.attempts = 1;
   before.seconds = 1000;
@@ -366,7 +360,7 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
   options.on_progress = [&](const SweepProgress& now) {
     for (const RunningCell& each : now.running) tested = tested || each.testing;
   };
-  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
   // Two trials, of which one is the final cell.
   CHECK(outcome.finished == 2);
   CHECK(outcome.cells == 2);
@@ -389,9 +383,8 @@ TEST_CASE("cells are trained and tested once, with the time of all attempts") {
   CHECK(said(folder.directory(grid.finals(0, 1)[0])) == "finished");
   CHECK(final.attempts == 1);
   CHECK(final.pid == 0);
-  const Results results =
-      sweep_results(folder.sweep, folder.grid, read_cells(folder.grid, folder.path.path()),
-                    folder.path.path(), "");
+  const Results results = sweep_results(folder.grid, read_cells(folder.grid, folder.path.path()),
+                                        folder.path.path(), "");
   const Table& search = results.table("search");
   CHECK(search.rows[0].back() == Cell(std::string()));
   CHECK(search.rows[1].back() == Cell(std::string("yes")));
@@ -417,7 +410,7 @@ TEST_CASE(
     running = running || fs::exists(folder.path / "ready");
   };
   options.should_stop = [&] { return running; };
-  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
   CHECK(outcome.stopped);
   CHECK(outcome.cells == 6);
   CHECK(outcome.finished == 1);
@@ -425,9 +418,8 @@ TEST_CASE(
   CHECK(cells == std::set<int64_t>{6});
   CHECK(failed == std::set<int64_t>{0});
   const CellStates states = read_cells(folder.grid, folder.path.path());
-  const SweepEstimate all = add_up(estimate(folder.sweep, folder.grid, states,
-                                            {.program = program_of(folder, "exit 1", "exit 1")}),
-                                   1);
+  const SweepEstimate all =
+      add_up(estimate(folder.grid, states, {.program = program_of(folder, "exit 1", "exit 1")}), 1);
   CHECK(all.cells == 6);
   CHECK(all.cells_left == 5);
 }
@@ -436,7 +428,7 @@ TEST_CASE("a cell that ends by a signal to it alone is stopped, and saved") {
   SweepOnDisk folder(two_variants);
   RunnerOptions options;
   options.program = program_of(folder, "exit 75", "exit 1");
-  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
   CHECK(status_of(folder, 0) == "stopped");
   CHECK(outcome.failed == 1);
   CHECK(outcome.left() == 1);
@@ -447,7 +439,7 @@ TEST_CASE("no more cells are started after the given number of failures") {
   RunnerOptions options;
   options.program = program_of(folder, "exit 1", "exit 1");
   options.max_failures = 2;
-  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
   CHECK(outcome.failed == 2);
   CHECK(outcome.cells == 4);
 }
@@ -458,7 +450,7 @@ TEST_CASE("cells that cannot be started count as failures, too") {
   options.program = program_of(folder, "exit 1", "touch \"$4/ran\"; exit 1");
   options.max_failures = 1;
   fs::create_directories(folder.directory(folder.cell(0)) / "cell.toml/in the way");
-  CHECK(run_sweep(folder.sweep, folder.grid, folder.path.path(), options).failed == 1);
+  CHECK(run_sweep(folder.grid, folder.path.path(), options).failed == 1);
   CHECK_FALSE(fs::exists(folder.directory(folder.cell(1)) / "ran"));
 }
 
@@ -471,7 +463,7 @@ TEST_CASE("a sweep that ends by its limit of failures is not one that was stoppe
   bool failed = false;
   options.on_end = [&](const EndedCell&) { failed = true; };
   options.should_stop = [&] { return failed; };
-  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
   CHECK(failed);
   CHECK(outcome.failed == 1);
   CHECK_FALSE(outcome.stopped);
@@ -519,7 +511,7 @@ TEST_CASE("the time that is left is the mean time of cells that have ended") {
       tested = tested || each.testing;
     }
   };
-  CHECK(run_sweep(folder.sweep, folder.grid, folder.path.path(), options).finished == 2);
+  CHECK(run_sweep(folder.grid, folder.path.path(), options).finished == 2);
   CHECK(tested);
   REQUIRE(left.size() >= 3);
   CHECK_FALSE(left[0].has_value());
@@ -547,7 +539,7 @@ TEST_CASE("an estimate is the time of a step, times what is left, after one eval
   REQUIRE(chmod(options.program.c_str(), 0755) == 0);
   SweepOnDisk folder(search);
   const std::vector<VariantEstimate> all =
-      estimate(folder.sweep, folder.grid, read_cells(folder.grid, folder.path.path()), options);
+      estimate(folder.grid, read_cells(folder.grid, folder.path.path()), options);
   REQUIRE(all.size() == 1);
   CHECK(all[0].failure.empty());
   CHECK(all[0].step_seconds == 0.5);
@@ -568,7 +560,7 @@ TEST_CASE("a cell whose files cannot be written fails, and the others go on") {
   options.on_end = [&](const EndedCell& cell) { reasons.push_back(cell.state.record.reason); };
   SECTION("its directory cannot be created") {
     write_text(folder.directory(folder.cell(0)), "in the way");
-    const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+    const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
     CHECK(outcome.failed == 2);
     REQUIRE(reasons.size() == 2);
     CHECK_THAT(reasons[0], Contains(folder.directory(folder.cell(0)).string() +
@@ -576,7 +568,7 @@ TEST_CASE("a cell whose files cannot be written fails, and the others go on") {
   }
   SECTION("its configuration cannot be written, so it is not started") {
     fs::create_directories(folder.directory(folder.cell(0)) / "cell.toml/in the way");
-    const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+    const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
     CHECK(outcome.failed == 2);
     REQUIRE(reasons.size() == 2);
     CHECK_THAT(reasons[0], Contains("cell.toml"));
@@ -584,7 +576,7 @@ TEST_CASE("a cell whose files cannot be written fails, and the others go on") {
   SECTION("its record cannot be written once it runs, so it is stopped") {
     options.program = program_of(folder, saving, "touch \"$4/ran\"; exit 1");
     fs::create_directories(folder.directory(folder.cell(0)) / "cell.json/in the way");
-    const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+    const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
     CHECK(outcome.failed + outcome.damaged == 2);
     REQUIRE(reasons.size() == 2);
     CHECK_THAT(reasons[0], Contains("cell.json"));
@@ -606,7 +598,7 @@ TEST_CASE("a cell that makes no progress is stopped after the limit, and killed 
   options.on_end = [&](const EndedCell& cell) {
     reasons[cell.cell.variant] = cell.state.record.reason;
   };
-  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
   CHECK(outcome.failed == 2);
   CHECK_THAT(reasons[0], Contains("no progress for 0.5 s"));
   CHECK(reasons[1] == "exit code 1: 10");
@@ -625,7 +617,7 @@ TEST_CASE("a stopped cell is named, and saves when the sweep ends") {
       if (cell.stopped && cell.stalled) label = cell.label;
   };
   options.should_stop = [&] { return !label.empty(); };
-  const SweepOutcome outcome = run_sweep(folder.sweep, folder.grid, folder.path.path(), options);
+  const SweepOutcome outcome = run_sweep(folder.grid, folder.path.path(), options);
   CHECK(outcome.stopped);
   CHECK(label == "base seed=0");
   CHECK(fs::exists(folder.directory(folder.cell(0)) / "saved"));
@@ -637,8 +629,8 @@ TEST_CASE("runs that cells start from are looked for before the first cell") {
                      "[[axis]]\ntrain.distill_from = [\"\", \"/nowhere/b\"]\n");
   RunnerOptions options;
   options.program = program_of(folder, "touch \"$4/ran\"", "touch \"$4/ran\"");
-  const std::string message = message_of<ConfigError>(
-      [&] { run_sweep(folder.sweep, folder.grid, folder.path.path(), options); });
+  const std::string message =
+      message_of<ConfigError>([&] { run_sweep(folder.grid, folder.path.path(), options); });
   CHECK_THAT(message,
              Contains("train.init_from = /nowhere/a: no run directory /nowhere/a; variants "
                       "that need it: linear init_from=a distill_from=b, linear "

@@ -59,7 +59,7 @@ struct SearchOfOne {
     states.at(grid.searches(0, trial)[0].hash).status = CellStatus::diverged;
   }
 
-  SearchState state() const { return search_state(sweep, grid, 0, states); }
+  SearchState state() const { return search_state(grid, 0, states); }
   /// Trials that are to be trained, with the steps to train them to.
   std::map<size_t, int64_t> tasks() const {
     std::map<size_t, int64_t> out;
@@ -87,7 +87,7 @@ TEST_CASE("a best value at the end of a range is said to be there, unless nothin
       test::write_text(cell_directory(folder.path(), cell) / "config.toml",
                        effective_config(Config::parse(cell.config, "cell.toml"), nullptr));
     }
-    return sweep_results(s.sweep, s.grid, s.states, folder.path(), "").summary;
+    return sweep_results(s.grid, s.states, folder.path(), "").summary;
   };
   CHECK_THAT(summary(0.9), Contains("of optimizer.lr was best for: ") && Contains("may be better"));
   CHECK_THAT(summary(1), !Contains("may be better"));
@@ -161,7 +161,7 @@ TEST_CASE("the worse half of the trials ends at each rung") {
   s.train(2, {{100, 0.8}});
   CHECK(s.tasks().empty());
   CHECK(s.state().best == 2u);
-  const CellCounts counts = count_cells(s.sweep, s.grid, s.states);
+  const CellCounts counts = count_cells(s.grid, s.states);
   CHECK(counts.cells == 7);     // five trials, one of which is a final cell, and two more seeds
   CHECK(counts.finished == 4);  // the best one is yet to be tested
   CHECK(counts.left() == 3);
@@ -178,13 +178,13 @@ TEST_CASE("an ended trial beside the best one lets the range grow") {
 
 TEST_CASE("all seeds are trained around the best value, and the best of these is reported") {
   SearchOfOne s("optimizer.lr = [1e-3, 2e-3, 4e-3, 8e-3]\naround = 1\n");
-  const auto finals = [&] { return final_trials(s.sweep, s.grid, 0, s.state(), s.states); };
-  const auto best = [&] { return best_trial(s.sweep, s.grid, 0, s.state(), s.states); };
+  const auto finals = [&] { return s.state().finals; };
+  const auto best = [&] { return s.state().reported; };
   CHECK(finals().empty());
-  CHECK(runs_of(s.sweep, s.grid, s.states).size() == 4 + 3 * 2);
+  CHECK(runs_of(s.grid, s.states).size() == 4 + 3 * 2);
   for (const size_t trial : {0, 1, 2, 3}) s.train(trial, {{100, trial == 2 ? 0.95 : 0.85}});
   CHECK(finals() == std::vector<size_t>{1, 2, 3});
-  CHECK(runs_of(s.sweep, s.grid, s.states).size() == 4 + 3 * 2);
+  CHECK(runs_of(s.grid, s.states).size() == 4 + 3 * 2);
   CHECK(best() == 2u);
   for (const size_t trial : {1, 2, 3})
     for (const size_t seed : {1, 2})

@@ -161,6 +161,9 @@ TEST_CASE("ranges, draws and lists of values") {
   CHECK(together.variants.size() == 4);
   CHECK(grid_of("[search]\noptimizer.lr = { choice = [1e-3, 1e-2], count = 9, seed = 1 }\n")
             .trials.size() == 2);
+  CHECK(grid_of("[search]\noptimizer.weight_decay = [1, 1.0, 0]\n").trials.size() == 2);
+  // Two integers that are the same as doubles.
+  CHECK(grid_of("[search]\ndata.seed = [9007199254740992, 9007199254740993]\n").trials.size() == 2);
 }
 
 TEST_CASE("the hash of a cell is that of its effective configuration") {

@@ -45,14 +45,12 @@ struct AblateArguments : Common {
 
 /// A sweep, and the states of its cells in its directory.
 struct Opened {
-  train::Sweep sweep;
   train::Grid grid;
   train::CellStates states;
 };
 
-Opened open(train::Sweep sweep, const fs::path& directory) {
-  Opened out{std::move(sweep), {}, {}};
-  out.grid = expand(out.sweep);
+Opened open(const train::Sweep& sweep, const fs::path& directory) {
+  Opened out{expand(sweep), {}};
   out.states = read_cells(out.grid, directory);
   const train::Manifest manifest = train::read_manifest(directory);
   for (const std::string& line : manifest.damage)
@@ -68,8 +66,8 @@ Opened open(train::Sweep sweep, const fs::path& directory) {
 
 /// The sweep file of a directory, undamaged.
 fs::path sweep_file(const fs::path& directory) {
+  train::check_holds_sweep(directory);
   fs::path file = directory / "sweep.toml";
-  check<ConfigError>(fs::exists(file), directory.string(), " holds no sweep: no sweep.toml");
   train::check_digest(file);
   return file;
 }
@@ -157,17 +155,12 @@ std::string text_of(const AblateArguments& a, const train::Results& results,
   return variants_of(a, results, grid) + "\n" + wrapped_lines(results.summary, 100) + "\n";
 }
 
-train::Results results_of(const Opened& opened, const fs::path& directory,
-                          const std::string& command) {
-  return sweep_results(opened.sweep, opened.grid, opened.states, directory, command);
-}
-
 int print_table(const AblateArguments& a) {
   check<ConfigError>(!a.sweep.empty(),
                      "--table: expected the directory of a sweep, as in: longhand "
                      "ablate --table md DIR");
   const Opened opened = open_directory(a.sweep);
-  const train::Results results = results_of(opened, a.sweep, "");
+  const train::Results results = sweep_results(opened.grid, opened.states, a.sweep, "");
   write_or_print("", a.table == "text" ? text_of(a, results, opened.grid)
                                        : variants_of(a, results, opened.grid));
   return success;
@@ -175,13 +168,14 @@ int print_table(const AblateArguments& a) {
 
 int print_status(const AblateArguments& a) {
   const Opened opened = open_directory(a.status);
-  const train::Results results = results_of(opened, a.status, command_line());
+  const train::Results results =
+      sweep_results(opened.grid, opened.states, a.status, command_line());
   if (a.json) {
     print_stdout("{}", to_json(results));
     return success;
   }
   const train::Table& cells = results.table("cells");
-  const train::CellRefs runs = runs_of(opened.sweep, opened.grid, opened.states);
+  const train::CellRefs runs = runs_of(opened.grid, opened.states);
   std::map<std::string, int64_t> by_status;
   for (const train::SweepCell& cell : runs)
     ++by_status[to_string(opened.states.at(cell.hash).status)];
@@ -201,9 +195,9 @@ int print_status(const AblateArguments& a) {
 /// What is running in the directory of a sweep, and what has failed, below what is done in all.
 std::vector<std::string> status_lines(const Opened& opened, const fs::path& directory) {
   train::SweepProgress all;
-  static_cast<train::CellCounts&>(all) = count_cells(opened.sweep, opened.grid, opened.states);
+  static_cast<train::CellCounts&>(all) = count_cells(opened.grid, opened.states);
   std::vector<std::string> failed;
-  for (const train::SweepCell& cell : runs_of(opened.sweep, opened.grid, opened.states)) {
+  for (const train::SweepCell& cell : runs_of(opened.grid, opened.states)) {
     const train::CellState& state = opened.states.at(cell.hash);
     const std::string label =
         fmt::format("{} seed={}", opened.grid.variants[cell.variant].label, cell.seed);
@@ -240,7 +234,7 @@ int watch(const AblateArguments& a) {
     display.show(lines);
     if (!display.is_live() && lines[0] != shown) display.line(lines[0]);
     shown = lines[0];
-    if (count_cells(opened.sweep, opened.grid, opened.states).left() == 0) break;
+    if (count_cells(opened.grid, opened.states).left() == 0) break;
     for (const double begin = clock_seconds(); clock_seconds() < begin + 2 && !signals.stop();)
       std::this_thread::sleep_for(std::chrono::milliseconds(50));
   } while (!signals.stop());
@@ -263,10 +257,11 @@ int print_verification(const AblateArguments& a) {
   progress.clear();
   if (signals.stop()) return stopped;
   std::vector<std::string> differences = found.differences;
-  for (std::string& each : train::changed_results(results_of(opened, directory, ""), directory))
+  for (std::string& each :
+       train::changed_results(sweep_results(opened.grid, opened.states, directory, ""), directory))
     differences.push_back(std::move(each));
   opened.states = found.states;
-  const train::Results results = results_of(opened, directory, "");
+  const train::Results results = sweep_results(opened.grid, opened.states, directory, "");
   const bool whole = differences.empty() && train::read_manifest(directory).damage.empty();
   Answer out(a.json);
   out.add("cells", found.cells)
@@ -285,7 +280,7 @@ int print_estimate(const AblateArguments& a, const Opened& opened) {
   Progress progress(a.quiet, "measuring");
   const train::SignalRequests signals;
   const std::vector<train::VariantEstimate> estimates =
-      estimate(opened.sweep, opened.grid, opened.states,
+      estimate(opened.grid, opened.states,
                {.threads = threads_of_a_cell(a),
                 .shard = read_shard(a.shard),
                 .on_progress = [&](int64_t done, int64_t all) { progress.update(done, all, ""); },
@@ -351,15 +346,17 @@ void check_directory(const AblateArguments& a, const train::Sweep& sweep) {
 
 int run(const AblateArguments& a, Opened& opened) {
   const fs::path directory = a.out;
-  check_directory(a, opened.sweep);
+  check_directory(a, opened.grid.sweep);
   train::RunnerOptions options = a.runner;
   options.shard = read_shard(a.shard);
   options.threads = threads_of_a_cell(a);
   if (!a.style.columns.empty())  // throws for unknown ones, before anything is written
-    variants_of(a, results_of(opened, directory, command_of(a)), opened.grid);
+    variants_of(a, sweep_results(opened.grid, opened.states, directory, command_of(a)),
+                opened.grid);
   for (const std::string& from : a.merge) train::check_holds_sweep(from);
   const auto presence = train::Claim::share(directory);
-  data::write_file_durably(directory / "sweep.toml", train::with_digest(opened.sweep.to_toml()));
+  data::write_file_durably(directory / "sweep.toml",
+                           train::with_digest(opened.grid.sweep.to_toml()));
 
   Progress display(a.quiet, "ablate");
   bool all_merged = true;
@@ -371,7 +368,7 @@ int run(const AblateArguments& a, Opened& opened) {
     all_merged = all_merged && merged[i].damaged.empty();
   }
   if (a.repair)
-    for (const train::RepairedCell& each : repair_cells(opened.sweep, opened.grid, directory))
+    for (const train::RepairedCell& each : repair_cells(opened.grid, directory))
       display.line(fmt::format("{}: {}; {} in {}", each.cell, each.reason,
                                each.run_kept ? "test.json and cell.json are kept"
                                              : "it is trained again, its files are kept",
@@ -399,7 +396,7 @@ int run(const AblateArguments& a, Opened& opened) {
   double cost = 0;
   const auto write = [&] {
     const double begin = clock_seconds();
-    train::Results results = results_of(opened, directory, command_of(a));
+    train::Results results = sweep_results(opened.grid, opened.states, directory, command_of(a));
     write_results(results, directory);
     written = clock_seconds();
     cost = written - begin;
@@ -413,11 +410,11 @@ int run(const AblateArguments& a, Opened& opened) {
     } catch (const DataError& unwritten) {  // the cells go on; at the end they are written again
       display.line(fmt::format("longhand: warning: {}", unwritten.what()));
     }
-    const std::string text = describe(opened.sweep, cell);
+    const std::string text = describe(opened.grid.sweep, cell);
     const bool plain = !display.is_live();
     display.line(plain ? fmt::format("{}  ({})", text, counts(now)) : text);
   };
-  const train::SweepOutcome outcome = run_sweep(opened.sweep, opened.grid, directory, options);
+  const train::SweepOutcome outcome = run_sweep(opened.grid, directory, options);
   display.show({});
 
   opened.states = read_cells(opened.grid, directory);

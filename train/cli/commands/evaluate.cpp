@@ -131,9 +131,7 @@ int evaluate_run(const EvaluateArguments& arguments) {
   train::Metrics metrics;
   for (const train::SegmentMetrics& segment : segments) metrics += segment.metrics;
   if (segments.size() == 1) segments.clear();
-  check<DivergedError>(std::isfinite(metrics.loss()), run.source.checkpoint, ": the loss on the ",
-                       arguments.split, " split is ", std::abs(metrics.loss()),
-                       ", although all weights are finite");
+  check_loss(metrics.loss(), run.source.checkpoint, arguments.split);
 
   const data::TaskInfo& task = experiment.task.info;
   const bool bytes = task.bytes && task.per_token;

@@ -68,9 +68,7 @@ int predict(PredictArguments a) {
                            });
   }();
   const train::Metrics& metrics = predictions.metrics;
-  check<DivergedError>(std::isfinite(metrics.loss()), run.source.checkpoint, ": the loss on the ",
-                       split, " split is ", std::abs(metrics.loss()),
-                       ", although all weights are finite");
+  check_loss(metrics.loss(), run.source.checkpoint, split);
   const data::Dataset* const with_tokens = a.tokens ? run.dataset : nullptr;
   if (a.out.empty()) {
     write_stdout(train::to_json_lines(predictions, with_tokens));
