@@ -113,6 +113,53 @@ std::string screen_after(const std::string& text) {
 
 }  // namespace
 
+TEST_CASE("a sweep file with parts runs each in a directory of its name") {
+  const SweepFolder folder("set = [\"train.steps=5\"]\n");
+  write_text(folder / "more.toml",
+             "[sweep]\nbase = \"config.toml\"\nset = [\"train.steps=6\"]\nseeds = 2\n");
+  write_text(folder / "all.toml", "[sweep]\nparts = [\"sweep.toml\", \"more.toml\"]\n");
+  const auto ablate = [&](Words words) {
+    words.insert(words.begin(), "ablate");
+    return run(words, folder.path());
+  };
+  const Outcome dry = ablate({"all.toml", "--dry-run"});
+  CHECK_THAT(dry.out, Contains("== in all\n3 cells, 3 to run"));
+  REQUIRE(ablate({"more.toml", "--out", "elsewhere/more"}).code == 0);
+  const Outcome ran = ablate({"all.toml", "--out", "out", "--merge", "elsewhere"});
+  INFO(ran.err);
+  REQUIRE(ran.code == 0);
+  CHECK_THAT(ran.err, Contains("elsewhere/more: 2 cells taken over"));
+  CHECK(attempts(folder / "out/sweep") == 1);
+  CHECK(attempts(folder / "out/more") == 2);
+
+  const Outcome status = ablate({"--status", "out"});
+  CHECK_THAT(status.out, Contains("== out/more\n") && Contains("2 cells: 2 finished") &&
+                             Contains("1 cells: 1 finished"));
+  CHECK(ablate({"out", "--verify"}).code == 0);
+  CHECK(ablate({"out"}).code == 0);
+  fs::remove(cells_of(folder / "out/more")[0] / "summary.json");
+  CHECK(ablate({"out", "--verify"}).code == 1);
+
+  for (const Words& words : {Words{"--status", "out", "--json"}, Words{"--table", "md", "out"}}) {
+    const Outcome refused = ablate(words);
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err,
+               Contains("expected one sweep, got 2 in out; name one of them, such as "));
+  }
+  for (const auto& [parts, message] :
+       {std::pair{"[]", "parts: expected a list of sweep files"},
+        {"[\"bad.toml\"]", "a sweep without parts of its own"},
+        {"[\"sweep.toml\", \"../sweep.toml\"]", "files of different names"},
+        {"[\"none.toml\"]", "none.toml"},
+        {"[\"sweep.toml\"]\nseeds = 2", "nothing else in the file"}}) {
+    write_text(folder / "bad.toml", "[sweep]\nparts = " + std::string(parts) + "\n");
+    const Outcome refused = ablate({"bad.toml", "--out", "bad"});
+    CHECK(refused.code == 2);
+    CHECK_THAT(refused.err, Contains(message));
+    CHECK_FALSE(fs::exists(folder / "bad"));
+  }
+}
+
 TEST_CASE("a sweep that is killed again and again loses no cell and runs none twice") {
   const SweepFolder folder(two_by_two);
   const Outcome whole = folder.ablate({"--out", "whole", "--jobs", "2"});
@@ -827,6 +874,7 @@ TEST_CASE("the example sweeps are valid") {
   const fs::path recall = LONGHAND_SOURCE "/examples/recall";
   CHECK(expand(train::Sweep::load(recall / "recall.toml")).variants.size() == 27);
   const std::map<std::string, size_t> atlas = {{"tracking", 70}, {"mad", 84}, {"recall", 36}};
+  CHECK(train::parts_of(LONGHAND_SOURCE "/examples/atlas/atlas.toml").size() == 6);
   for (const auto& [name, variants] : atlas) {
     CAPTURE(name);
     const train::Sweep sweep =

@@ -476,6 +476,29 @@ Sweep Sweep::load(const std::filesystem::path& path, const std::vector<std::stri
   return sweep;
 }
 
+std::vector<std::filesystem::path> parts_of(const std::filesystem::path& file) {
+  const auto list_of = [](const TomlValue& root) -> const TomlValue* {
+    const TomlValue* const options = root.find("sweep");
+    return options ? options->find("parts") : nullptr;
+  };
+  const TomlValue root = parse_toml(read_toml(file), file.string());
+  const TomlValue* const list = list_of(root);
+  if (!list) return {};
+  expect(list->is_list && !list->items.empty(), *list, "parts", "a list of sweep files");
+  expect(root.entries.size() == 1 && root.find("sweep")->entries.size() == 1, *list, "parts",
+         "nothing else in the file; what its sweeps have is in theirs");
+  std::vector<std::filesystem::path> parts;
+  std::set<std::string> names;
+  for (const TomlValue& item : list->items) {
+    parts.push_back(file.parent_path() / get<std::string>(item, "parts", "a sweep file"));
+    expect(names.insert(parts.back().stem().string()).second, item, "parts",
+           "files of different names; each names the directory of its sweep");
+    expect(!list_of(parse_toml(read_toml(parts.back()), parts.back().string())), item, "parts",
+           "a sweep without parts of its own");
+  }
+  return parts;
+}
+
 Sweep Sweep::parse(std::string_view text, const std::string& name,
                    const std::filesystem::path& folder, const std::vector<std::string>& set) {
   const TomlValue root = parse_toml(text, name);

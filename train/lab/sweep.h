@@ -103,6 +103,15 @@ struct Sweep {
   std::string to_toml() const;
 };
 
+/// The sweep files that `file` names as `parts`, relative to its folder:
+///
+///     [sweep]
+///     parts = ["recall.toml", "copy.toml"]
+///
+/// None if it is a sweep itself. Throws ConfigError if it holds anything else, or if parts are missing, have parts of
+/// their own, or have the same name in other folders.
+std::vector<std::filesystem::path> parts_of(const std::filesystem::path& file);
+
 /// Whether two values are the same, also if one is an integer and the other a floating-point number.
 bool same_value(const OptionValue& a, const OptionValue& b);
 /// Whether an option is the path of another run.

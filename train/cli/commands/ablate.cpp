@@ -276,7 +276,8 @@ int print_verification(const AblateArguments& a) {
 
 // ---- running
 
-int print_estimate(const AblateArguments& a, const Opened& opened) {
+/// Adds what the cells take that are left to `total`.
+int print_estimate(const AblateArguments& a, const Opened& opened, train::SweepEstimate& total) {
   Progress progress(a.quiet, "measuring");
   const train::SignalRequests signals;
   const std::vector<train::VariantEstimate> estimates =
@@ -300,6 +301,9 @@ int print_estimate(const AblateArguments& a, const Opened& opened) {
              {"failure", each.failure}});
   }
   const train::SweepEstimate all = train::add_up(estimates, a.runner.jobs);
+  total.cells += all.cells;
+  total.cells_left += all.cells_left;
+  total.seconds += all.seconds;
   const int64_t available = train::available_memory();
   const bool enough = available <= 0 || all.memory <= available;
   return Answer(a.json)
@@ -445,14 +449,9 @@ int run(const AblateArguments& a, Opened& opened) {
   return code == success && !all_merged ? failure : code;
 }
 
-int ablate(AblateArguments a) {
-  check<ConfigError>(!a.watch || !a.status.empty(), "--watch: expected --status DIR");
+int ablate_one(AblateArguments a, train::SweepEstimate& total) {
   if (!a.status.empty()) return a.watch ? watch(a) : print_status(a);
   if (!a.table.empty()) return print_table(a);
-  check<ConfigError>(
-      !a.sweep.empty(),
-      "ablate: expected SWEEP.toml, --status DIR or --table FORMAT DIR; see longhand "
-      "ablate --help");
   if (a.verify) return print_verification(a);
   if (a.out.empty() && fs::is_directory(a.sweep)) {
     a.out = a.sweep;
@@ -460,7 +459,61 @@ int ablate(AblateArguments a) {
   }
   check<ConfigError>(!a.out.empty() || a.dry_run, "ablate: expected --out DIR");
   Opened opened = open(train::Sweep::load(a.sweep, a.set), a.out);
-  return a.dry_run ? print_estimate(a, opened) : run(a, opened);
+  return a.dry_run ? print_estimate(a, opened, total) : run(a, opened);
+}
+
+// ---- several sweeps
+
+/// The arguments for each of several sweeps: the parts of a sweep file, whose directories are below --out, or what a
+/// directory holds that is no sweep itself. Empty for one sweep.
+std::vector<AblateArguments> sweeps_of(const AblateArguments& a) {
+  std::vector<AblateArguments> out;
+  const fs::path given = a.status.empty() ? a.sweep : a.status;
+  if (given.empty()) return {};
+  if (fs::is_directory(given)) {
+    if (fs::exists(given / "sweep.toml")) return {};
+    for (const fs::path& each : fs::directory_iterator(given))
+      if (fs::exists(each / "sweep.toml")) {
+        AblateArguments& of = out.emplace_back(a);
+        (a.status.empty() ? of.sweep : of.status) = each.string();
+      }
+  } else if (a.status.empty()) {
+    for (const fs::path& part : train::parts_of(given)) {
+      const std::string name = part.stem().string();
+      AblateArguments& of = out.emplace_back(a);
+      of.sweep = part.string();
+      if (!a.out.empty()) of.out = (fs::path(a.out) / name).string();
+      for (std::string& from : of.merge) from = (fs::path(from) / name).string();
+      std::erase_if(of.merge, [](const std::string& from) { return !fs::exists(from); });
+    }
+  }
+  return out;
+}
+
+int ablate(const AblateArguments& a) {
+  check<ConfigError>(!a.watch || !a.status.empty(), "--watch: expected --status DIR");
+  check<ConfigError>(
+      !a.sweep.empty() || !a.status.empty() || !a.table.empty(),
+      "ablate: expected SWEEP.toml, --status DIR or --table FORMAT DIR; see longhand "
+      "ablate --help");
+  const std::vector<AblateArguments> sweeps = sweeps_of(a);
+  train::SweepEstimate total;
+  if (sweeps.empty()) return ablate_one(a, total);
+  check<ConfigError>(!a.json && a.table.empty(), a.json ? "--json" : "--table",
+                     ": expected one sweep, got ", sweeps.size(), " in ",
+                     a.status.empty() ? a.sweep : a.status, "; name one of them, such as ",
+                     a.status.empty() ? sweeps[0].sweep : sweeps[0].status);
+  int code = success;
+  for (const AblateArguments& each : sweeps) {
+    print_stdout("== {}\n", each.status.empty() ? each.sweep : each.status);
+    const int ended = ablate_one(each, total);
+    if (ended == stopped) return stopped;
+    if (code == success || ended == failure) code = ended;
+  }
+  if (a.dry_run)
+    print_stdout("== in all\n{} cells, {} to run: about {}\n", total.cells, total.cells_left,
+                 duration(total.seconds));
+  return code;
 }
 
 }  // namespace
