@@ -32,6 +32,17 @@ std::vector<Json> cells_of(const Outcome& outcome) {
 
 }  // namespace
 
+TEST_CASE("bench leaves out a row that takes longer than --row-timeout") {
+  CHECK(cells_of(bench({"step", "--attention", "linear", "--length", "32", "--row-timeout", "300",
+                        "--json"}))
+            .size() == 1);
+  const Outcome ended =
+      bench({"step", "--attention", "svd", "--length", "4096", "--row-timeout", "1", "--json"});
+  CHECK(ended.code == 1);
+  CHECK_THAT(ended.err, Contains("svd 4096: ended after 1 s"));
+  CHECK(Json::parse(ended.out)["cells"].empty());
+}
+
 TEST_CASE("bench gives the cells in order") {
   for (const char* what : {"step", "attention"}) {
     const auto cells =

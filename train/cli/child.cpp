@@ -16,12 +16,16 @@ namespace longhand::cli {
 
 std::optional<std::string> run_program_with(const std::vector<std::string>& arguments,
                                             const std::string& what, int& code,
-                                            const std::filesystem::path& program) {
-  train::Child child({.program = program, .arguments = arguments, .capture = true});
+                                            const std::filesystem::path& program,
+                                            double most_seconds) {
+  train::Child child(
+      {.program = program, .arguments = arguments, .capture = true, .most_seconds = most_seconds});
   std::string text = child.output();
   const train::Ended ended = child.wait();
   code = ended.signal == 0 ? ended.code : failure;
-  if (ended.signal != 0)
+  if (ended.timed_out)
+    print_stderr("longhand: {}: ended after {:.0f} s\n", what, most_seconds);
+  else if (ended.signal != 0)
     print_stderr("longhand: {}: ended by signal {}{}\n", what, ended.signal,
                  ended.signal == SIGKILL ? " (memory?)" : "");
   if (code != success) return std::nullopt;

@@ -23,7 +23,14 @@ struct BenchArguments : Common {
   train::BenchOptions options;
   std::string against;  // the program of another build; empty: none
   std::optional<int64_t> rounds;
+  std::optional<double> row_timeout;
 };
+
+/// How long the process of a row may take. A table of all variants ends, whatever a step of one of them takes.
+double most_seconds(const BenchArguments& a) {
+  return a.row_timeout.value_or(a.grid.attention.empty() ? 120
+                                                         : std::numeric_limits<double>::infinity());
+}
 
 Json to_json(const train::BenchCell& cell, const train::Config& config, int64_t batch,
              const train::BenchResult& result) {
@@ -126,10 +133,10 @@ struct Measured {
 
 /// Measures a cell by a program; nothing if that fails, with the reason on stderr.
 std::optional<Measured> measure_by(const fs::path& program, const train::BenchCell& cell,
-                                   const std::vector<std::string>& words) {
+                                   const std::vector<std::string>& words, double most_seconds) {
   const std::string what = fmt::format("{}: {} {}", program.string(), cell.attention, cell.length);
   int code = success;
-  const auto text = run_program_with(words, what, code, program);
+  const auto text = run_program_with(words, what, code, program, most_seconds);
   if (!text) {
     print_stderr("longhand: {}: not measured (exit code {})\n", what, code);
     return std::nullopt;
@@ -154,15 +161,19 @@ struct Rounds {
 
 /// All rounds of a cell. The build that begins alternates, so that neither always runs after the other.
 std::optional<Rounds> measure_rounds(const fs::path& other, const train::BenchCell& cell,
-                                     const std::vector<std::string>& words, int64_t rounds,
+                                     const std::vector<std::string>& words, double most_seconds,
+                                     int64_t rounds,
                                      const std::function<void(int64_t round)>& before) {
   Rounds out;
   for (int64_t round = 0; round < rounds; ++round) {
     before(round);
     std::optional<Measured> own, their;
-    if (round % 2 == 0) own = measure_by(train::own_program(), cell, words);
-    their = measure_by(other, cell, words);
-    if (round % 2 != 0) own = measure_by(train::own_program(), cell, words);
+    const auto by = [&](const fs::path& program) {
+      return measure_by(program, cell, words, most_seconds);
+    };
+    if (round % 2 == 0) own = by(train::own_program());
+    their = by(other);
+    if (round % 2 != 0) own = by(train::own_program());
     if (!own || !their) return std::nullopt;
     out.seconds.push_back(own->seconds);
     out.other_seconds.push_back(their->seconds);
@@ -195,10 +206,11 @@ int compare(const BenchArguments& a, const std::vector<train::BenchCell>& cells,
     const train::BenchCell& cell = cells[i];
     const auto words =
         words_of(a.what, cell, a.tokens, a.options.seconds, more_flags(a, configs[i]));
-    const auto found = measure_rounds(other, cell, words, rounds, [&](int64_t round) {
-      progress.update(static_cast<int64_t>(i) * rounds + round, std::ssize(cells) * rounds,
-                      fmt::format("{} {}", cell.attention, cell.length));
-    });
+    const auto found =
+        measure_rounds(other, cell, words, most_seconds(a), rounds, [&](int64_t round) {
+          progress.update(static_cast<int64_t>(i) * rounds + round, std::ssize(cells) * rounds,
+                          fmt::format("{} {}", cell.attention, cell.length));
+        });
     progress.clear();
     if (!found) {
       worst = failure;
@@ -297,10 +309,10 @@ int bench(const BenchArguments& arguments) {
                     fmt::format("{} {}", cell.attention, cell.length));
     int code = success;
     const std::optional<Json> result =
-        cells.size() == 1
+        cells.size() == 1 && !arguments.row_timeout
             ? measure(arguments, cell, configs[i])
             : bench_in_child(arguments.what, cell, arguments.tokens, arguments.options.seconds,
-                             more_flags(arguments, configs[i]), code);
+                             more_flags(arguments, configs[i]), code, most_seconds(arguments));
     progress.clear();
     if (code == usage_error) return code;
     if (!result) {
@@ -347,6 +359,7 @@ void add_one_bench(Command& program, const std::string& what) {
   }
   c.add("--seconds", a->options.seconds).not_negative();
   c.add("--repetitions", a->options.repetitions).positive();
+  c.add("--row-timeout", a->row_timeout).positive();
   c.common(*a, "set seed threads quiet json");
 }
 
@@ -354,9 +367,11 @@ void add_one_bench(Command& program, const std::string& what) {
 
 std::optional<Json> bench_in_child(const std::string& what, const train::BenchCell& cell,
                                    int64_t tokens, double seconds,
-                                   const std::vector<std::string>& more, int& code) {
+                                   const std::vector<std::string>& more, int& code,
+                                   double most_seconds) {
   const auto text = run_program_with(words_of(what, cell, tokens, seconds, more),
-                                     fmt::format("{} {}", cell.attention, cell.length), code);
+                                     fmt::format("{} {}", cell.attention, cell.length), code,
+                                     train::own_program(), most_seconds);
   return text ? std::optional(Json::parse(*text).at("cells").at(0)) : std::nullopt;
 }
 

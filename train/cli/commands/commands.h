@@ -27,10 +27,11 @@ namespace fs = std::filesystem;
 
 /// What `longhand bench step` or `bench attention` says about a cell that it measures in a process of its
 /// own, so that the peak of memory is that of this cell alone. `more` are further flags. Nothing, with the
-/// exit code, if that process failed; the reason is then on stderr.
+/// exit code, if that process failed or took longer than `most_seconds`; the reason is then on stderr.
 std::optional<Json> bench_in_child(const std::string& what, const train::BenchCell& cell,
                                    int64_t tokens, double seconds,
-                                   const std::vector<std::string>& more, int& code);
+                                   const std::vector<std::string>& more, int& code,
+                                   double most_seconds = std::numeric_limits<double>::infinity());
 
 /// How many numbers a state holds.
 int64_t numbers(const nn::StateDict& state);
