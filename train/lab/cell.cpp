@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "longhand/core/error.h"
+#include "longhand/core/parallel.h"
 #include "longhand/data/file.h"
 #include "longhand/train/config/sections.h"
 #include "longhand/train/results/codec.h"
@@ -346,9 +347,12 @@ Claim::~Claim() { close(file_); }
 CellStates read_cells(const Grid& grid, const fs::path& sweep) {
   CellStates states;
   const Manifest manifest = read_manifest(sweep);
-  for (const SweepCell& cell : grid.cells)
-    if (!states.contains(cell.hash))
-      states[cell.hash] = read_cell(cell_directory(sweep, cell), manifest);
+  for (const SweepCell& cell : grid.cells) states[cell.hash];
+  std::vector<CellStates::value_type*> all;
+  for (auto& each : states) all.push_back(&each);
+  parallel_for_each(std::ssize(all), 1, [&](int64_t i) {  // most of the time is that of JSON
+    all[i]->second = read_cell(sweep / "cells" / all[i]->first, manifest);
+  });
   return states;
 }
 
