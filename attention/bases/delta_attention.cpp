@@ -19,10 +19,12 @@ class DeltaDecoder final : public Decoder {
     const Inputs in = sequences_of(token, batch_, of_.config().heads);
     const DeltaInputs of = of_.operands(in);
     Tensor reads;
-    for (int64_t step = 0; step < of.q.size(1); ++step) {
-      reads = of_.advance(state_, of.each([&](const Variable& x) {
-        return x.defined() ? x.value().select(1, step) : Tensor();
-      }));
+    for (int64_t step = 0; step < of.k.size(1); ++step) {
+      DeltaOperands<Tensor> one = of.each([&](const Variable& x) {
+        return x.defined() ? x.value().select(1, x.size(1) == 1 ? 0 : step) : Tensor();
+      });
+      if (step > 0) one.log_decay = {};  // it is that of the token
+      reads = of_.advance(state_, one);
     }
     const Variable x(reads.to(token.v.dtype()).unsqueeze(1));
     return of_.finished(x, of, in).value().squeeze(1);
@@ -76,13 +78,7 @@ void ChannelDeltaOptions::describe(OptionVisitor& v) {
 
 DeltaInputs DeltaAttention::padded_operands(const Inputs& in, const Tensor& lengths) const {
   DeltaInputs of = operands(in);
-  const int64_t r = of.q.size(1) / in.q.size(1);  // steps of a token
-  Tensor steps = lengths;
-  if (r > 1 && lengths.defined()) {
-    steps = lengths.clone();
-    for (int64_t b = 0; b < steps.numel(); ++b) steps.data<int32_t>()[b] *= static_cast<int32_t>(r);
-  }
-  of.log_decay = without_decay_of_padding(of.log_decay, steps);
+  of.log_decay = without_decay_of_padding(of.log_decay, lengths);
   return of;
 }
 
@@ -93,9 +89,7 @@ Tensor DeltaAttention::advance(State& state, const DeltaOperands<Tensor>& of) co
 Variable DeltaAttention::attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) {
   const int64_t N = in.q.size(1);
   const DeltaInputs of = padded_operands(in, lengths_from(mask.lengths, pass.tokens.first, N));
-  const int64_t r = of.q.size(1) / N;
-  const Variable reads = delta_scan(of, {}, {.final_state = false, .join = pass.join}).out;
-  return finished(r == 1 ? reads : slice(reads, 1, r - 1, r * N, r), of, in);
+  return finished(delta_scan(of, {}, {.final_state = false, .join = pass.join}).out, of, in);
 }
 
 UnitDeltaAttention::UnitDeltaAttention(const nn::Scope& scope_, const Config& config,
@@ -201,12 +195,6 @@ Variable low_rank_map(const Variable& x, const Variable& down, const Variable& u
 }
 double low_rank_flops(double width, double rank) { return 2 * width * std::min(2 * rank, width); }
 
-Variable steps_of_tokens(const Variables& steps) {
-  Shape shape = steps[0].shape();
-  shape[1] *= std::ssize(steps);
-  return reshape(stack(steps, 2), shape);
-}
-
 std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
   return std::make_unique<DeltaDecoder>(*this, batch);
 }
@@ -215,21 +203,23 @@ std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
 // keys with keys and of as many weights with values, for reads and for writes. Gradients solve the blocks
 // again, then two products for each of these; one in four of the states between blocks is kept. Or one block,
 // without a state, whose weights and errors are kept, if that is less. Values with keys of their own are one
-// more product with the state, and double those of pairs.
-Work delta_work(int64_t steps, int64_t dim, DType dtype, bool write) {
-  const auto N = static_cast<double>(steps), D = static_cast<double>(dim),
+// more product with the state, and double those of pairs. Queries are those of tokens.
+Work delta_work(int64_t tokens, int64_t dim, DType dtype, bool write, int64_t steps) {
+  const auto N = static_cast<double>(steps * tokens), D = static_cast<double>(dim),
              C = static_cast<double>(delta_block), bytes = static_cast<double>(size_of(dtype));
-  const double sources = write ? 2 : 1;
-  const Work blocks{{N * D * ((4 + 2 * sources) * D + 4 * sources * C)},
-                    {N * D * ((10 + 6 * sources) * D + 11 * sources * C)},
+  const double sources = write ? 2 : 1, q = 1 / static_cast<double>(steps);  // queries of a step
+  const Work blocks{{N * D * ((2 + 2 * sources + 2 * q) * D + (2 + 2 * q) * sources * C)},
+                    {N * D * ((6 + 6 * sources + 4 * q) * D + (6 + 5 * q) * sources * C)},
                     std::ceil(N / (4 * C)) * D * D * bytes},
-      one{{N * D * 4 * sources * N}, {N * D * 8 * sources * N}, N * (2 * sources * N + D) * bytes};
+      one{{N * D * (2 + 2 * q) * sources * N},
+          {N * D * (4 + 4 * q) * sources * N},
+          N * ((1 + q) * sources * N + D) * bytes};
   const auto flops = [](const Work& x) { return x.forward.flops + x.backward.flops; };
   return flops(one) < flops(blocks) ? one : blocks;
 }
 
 Work UnitDeltaAttention::rule_work(int64_t tokens) const {
-  return delta_work(steps_ * tokens, config().head_dim, parameter_dtype());
+  return delta_work(tokens, config().head_dim, parameter_dtype(), false, steps_);
 }
 
 // The rule, and unit queries and keys.

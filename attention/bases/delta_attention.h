@@ -44,13 +44,12 @@ class DeltaAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
 
-  /// The operands of the scan, (B, r N, H, D) for N tokens in r steps each; in a decoder N = 1.
+  /// The operands of the scan, for N tokens that may have several steps each; in a decoder N = 1.
   virtual DeltaInputs operands(const Inputs& in) const = 0;
   /// operands() of sequences with the given lengths, of which padding leaves the state as it is:
   /// tokens, queries, keys and values are 0 there. Undefined lengths: no padding.
   DeltaInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
-  /// The result for the reads o (B, N, H, D) of the state, after the last step of each token, by the scan of
-  /// operands `of`.
+  /// The result for the reads o (B, N, H, D) of the state by the scan of operands `of`.
   virtual Variable finished(const Variable& reads, const DeltaInputs& of,
                             const Inputs& in) const = 0;
   /// The state of a decoder: matrices in f64, undefined before the first token. A delta rule has one, S.
@@ -160,11 +159,8 @@ Variable low_rank_map(const Variable& x, const Variable& down, const Variable& u
 /// The flops of that for one token of many, from `width` channels to as many.
 double low_rank_flops(double width, double rank);
 
-/// The steps (B, N, ...) of every token, in order: (B, r N, ...).
-Variable steps_of_tokens(const Variables& steps);
-
-/// The cost of a delta_scan() of one head, without that of its operands; `write`: with
-/// DeltaInputs::write.
-Work delta_work(int64_t steps, int64_t dim, DType dtype, bool write = false);
+/// The cost of a delta_scan() of one head, without that of its operands, for tokens of so many steps; `write`:
+/// with DeltaInputs::write.
+Work delta_work(int64_t tokens, int64_t dim, DType dtype, bool write = false, int64_t steps = 1);
 
 }  // namespace longhand::attention

@@ -53,7 +53,7 @@ void delta_forward(const DeltaRule& rule, const DeltaTensors& x, Tensor initial,
         std::copy_n(s, n, row<T>(kept.states, head, i / every));
       blocks.use(i);
       blocks.solve(0, before);
-      blocks.attend(0, before, to.at(b, rule.first(i), h), to.token);
+      blocks.attend(0, before, to.at(b, rule.first(i) / rule.steps, h), to.token);
       if (i + 1 < rule.blocks || final_states.defined()) blocks.advance(0, s);
     }
     if (final_states.defined()) std::copy_n(s, n, row<T>(final_states, head, 0));
@@ -130,28 +130,34 @@ void check_operand(const char* name, const Variable& x, const Shape& shape, cons
 DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOptions& options) {
   check<ShapeError>(in.q.defined() && in.k.defined() && in.v.defined(),
                     "delta_scan: expected q, k and v to be defined");
-  const Shape &qs = in.q.shape(), &vs = in.v.shape();
+  const Shape &qs = in.q.shape(), &ks = in.k.shape(), &vs = in.v.shape();
   check<ShapeError>(
-      qs.rank() == 4 && in.k.shape() == qs && vs.rank() == 4 && vs[0] == qs[0] && vs[1] == qs[1] &&
-          vs[2] == qs[2] && qs.numel() > 0 && vs.numel() > 0,
-      "delta_scan: expected q and k (B, N, H, m) and v (B, N, H, E), nothing empty, got q ", qs,
-      ", k ", in.k.shape(), ", v ", vs);
+      qs.rank() == 4 && ks.rank() == 4 && ks.without_axis(1) == qs.without_axis(1) &&
+          qs.numel() > 0 && ks[1] % qs[1] == 0 && vs.rank() == 4 && vs.numel() > 0 &&
+          vs.without_axis(3) == ks.without_axis(3),
+      "delta_scan: expected q (B, N, H, m), k (B, n N, H, m) and v (B, n N, H, E), nothing empty, "
+      "got q ",
+      qs, ", k ", ks, ", v ", vs);
   const DType dtype = in.q.dtype();
   check<ShapeError>(is_float(dtype) && in.k.dtype() == dtype && in.v.dtype() == dtype,
                     "delta_scan: expected one float dtype, got q ", dtype, ", k ", in.k.dtype(),
                     ", v ", in.v.dtype());
-  const Shape head{qs[0], qs[1], qs[2]};
+  const Shape head = ks.without_axis(3), decay = qs.without_axis(3);
+  const int64_t steps = ks[1] / qs[1];
   check_operand("beta", in.beta, head, head, dtype);
-  check_operand("log_decay", in.log_decay, head, qs, dtype);
-  check_operand("read", in.read, qs, qs, dtype);
-  check_operand("write", in.write, qs, qs, dtype);
+  check_operand("log_decay", in.log_decay, decay, steps == 1 ? qs : decay, dtype);
+  check_operand("read", in.read, ks, ks, dtype);
+  check_operand("write", in.write, ks, ks, dtype);
   const Shape state{qs[0], qs[2], qs[3], vs[3]};
   check_operand("an initial state", initial, state, state, dtype);
   const int64_t m = qs[3], E = vs[3], sources = in.write.defined() ? 2 : 1;
-  const int64_t tokens =
-      tokens_of_block("delta_scan", options.block, qs[1], sources * (7 * m + 8 * E),
-                      (7 + 4 * sources) * m * E, initial.defined());
-  return {{qs[0], qs[1], qs[2], m, E, initial.defined(), tokens}};
+  int64_t tokens = tokens_of_block("delta_scan", options.block, ks[1], sources * (7 * m + 8 * E),
+                                   (7 + 4 * sources) * m * E, initial.defined());
+  // Whole tokens, which fill the lanes if they can.
+  const int64_t lanes = options.block || steps * lane_multiple > max_scan_block ? 1 : lane_multiple,
+                unit = steps * lanes;
+  if (tokens < ks[1]) tokens = std::max<int64_t>(1, tokens / unit) * unit;
+  return {{ks[0], ks[1], ks[2], m, E, initial.defined(), tokens}, steps};
 }
 
 // DeltaResult::out of this part. The state after a part is A S + B, S the one before it; parts exchange A
@@ -204,7 +210,7 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
 
   const bool gradients = is_recorded(operands);
   constexpr int64_t every = DeltaRule::kept_every;
-  Tensor out = Tensor::empty({rule.B, rule.N, rule.H, rule.E}, dtype), final_states;
+  Tensor out = Tensor::empty({rule.B, inputs.q.size(1), rule.H, rule.E}, dtype), final_states;
   Kept kept;
   if (options.final_state) final_states = Tensor::empty({heads, 1, n}, dtype);
   const Tensor start =

@@ -22,13 +22,14 @@ namespace longhand::attention {
 /// Tokens of a block of a long sequence; see scan_block.
 inline constexpr int64_t delta_block = 48;
 
-/// What a delta rule reads; or something of each of these operands, such as their gradients.
+/// What a delta rule reads; or something of each of these operands, such as their gradients. Operands but q and g may
+/// have n steps for each token, (B, n N, H, .): it decays before the first and is read after the last of them.
 template <class X>
 struct DeltaOperands {
   X q, k;         // (B, N, H, m)
   X v;            // (B, N, H, E)
   X beta{};       // (B, N, H); undefined: 1
-  X log_decay{};  // g <= 0: (B, N, H) or (B, N, H, m); undefined: 0
+  X log_decay{};  // g <= 0: (B, N, H) or, if n = 1, (B, N, H, m); undefined: 0
   X read{};       // r (B, N, H, m); undefined: k
   X write{};      // u (B, N, H, m); undefined: β k
 

@@ -56,15 +56,6 @@ class DeltaProduct final : public GatedDeltaAttention {
     out.k = with(out.k, unit_keys(keys));
     out.v = with(out.v, values_->forward(in.x));
     out.beta = with(out.beta, strengths(strengths_->forward(in.x)));
-    // The state decays before the first step, and is read after the last one.
-    const auto none = [](const Variable& x) {
-      return Variable(Tensor::zeros(x.shape(), x.dtype()));
-    };
-    Variables decays(more_ + 1, none(out.log_decay)), reads(more_ + 1, none(out.q));
-    decays.front() = out.log_decay;
-    reads.back() = out.q;
-    out.log_decay = steps_of_tokens(decays);
-    out.q = steps_of_tokens(reads);
     return out;
   }
 

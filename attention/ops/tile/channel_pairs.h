@@ -25,7 +25,8 @@ class ChannelPairs {
  public:
   /// g is (B, N, H, m). Rows of A have `ld` numbers; each token has this number of keys, rows one after the
   /// other.
-  ChannelPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch, int64_t keys = 1)
+  ChannelPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch, int64_t keys = 1,
+               int64_t /*tokens of a decay*/ = 1)
       : g_(g),
         m_(m),
         ld_(ld),

@@ -23,6 +23,9 @@
 // the value w_i and u_i with the value v_i, and the sums over j take both in turn. Two separate sums would lose
 // accuracy: both are large where much of what is written is removed again. dv_i is the gradient y of the second
 // value.
+//
+// If a token has several steps, i and j above are steps, each with one key; but q, out and dout have one row a token,
+// which sees all steps of it. Decays are those of tokens, before their first steps.
 #pragma once
 
 #include <vector>
@@ -33,6 +36,7 @@
 namespace longhand::attention::tile {
 
 struct DeltaRule : TokenBlocks {
+  int64_t steps = 1;  // of a token; N, `tokens` and `count` are those of steps
   int64_t state_size() const { return m * E; }
 };
 
@@ -57,13 +61,17 @@ class DeltaBlocks {
         m_(rule.m),
         E_(rule.E),
         ld_(whole_lanes(rule.tokens)),
-        pairs_(x.log_decay, rule.m, ld_, scratch, of_token_),
+        keys_of_query_(rule.steps * of_token_),
+        ld_query_(whole_lanes(rule.tokens / rule.steps)),
+        pairs_(x.log_decay, rule.m, ld_, scratch, of_token_, rule.steps),
         weighed_(scratch.take<T>(of_token_ * ld_ * m_)),
         beta_(scratch.take<T>(ld_)),
         A_(scratch.take<T>(of_token_ * ld_ * ld_)),
         wide_(scratch.take<double>(m_ * E_)),
         factors_(scratch.take<double>(m_)) {
     if (x.beta.defined()) betas_.emplace(x.beta);
+    if (rule.steps > 1)
+      query_pairs_.emplace(x.log_decay, rule.m, ld_query_, scratch, keys_of_query_);
     if (x.write.defined()) {
       u_.emplace(x.write);
       both_ = scratch.take<T>(2 * ld_ * m_);
@@ -85,6 +93,7 @@ class DeltaBlocks {
   void start(int64_t b, int64_t h) {
     b_ = b, h_ = h;
     pairs_.start();
+    if (query_pairs_) query_pairs_->start();
     if (zeros_) std::fill_n(zeros_, ld_, T{0});
   }
 
@@ -105,7 +114,9 @@ class DeltaBlocks {
   /// Selects a block.
   void use(int64_t block_) {
     first_ = rule_.first(block_), count_ = rule_.count(block_);
-    pairs_.use(b_, h_, first_, count_);
+    first_query_ = first_ / rule_.steps, queries_ = count_ / rule_.steps;
+    pairs_.use(b_, h_, first_query_, count_);
+    if (query_pairs_) query_pairs_->use(b_, h_, first_query_, queries_);
     if (betas_) {
       const T* const beta = betas_->at(b_, first_, h_);
       for (int64_t i = 0; i < count_; ++i) beta_[i] = beta[i * betas_->token];
@@ -161,12 +172,14 @@ class DeltaBlocks {
 
   /// Writes the results of the selected block to rows that are `token` apart.
   void attend(int64_t slot, const T* S, T* to, int64_t token) {
-    pairs_.weights(queries(), q_.token, T{1}, keys_, key_token_, false, A_);
+    Pairs& pairs = of_queries();
+    pairs.weights(queries(), q_.token, T{1}, keys_, key_token_, false, A_);
     if (S) {
-      pairs_.from_before(queries(), q_.token, T{1}, weighed_);
-      kernels::gemm_tile<T>(count_, E_, m_, {weighed_, m_, 1}, S, E_, to, token, false);
+      pairs.from_before(queries(), q_.token, T{1}, weighed_);
+      kernels::gemm_tile<T>(queries_, E_, m_, {weighed_, m_, 1}, S, E_, to, token, false);
     }
-    sum_earlier(A_, ld_, solutions_[slot].w, E_, count_, E_, to, token, S != nullptr, of_token_);
+    sum_earlier(A_, ld_query_, solutions_[slot].w, E_, queries_, E_, to, token, S != nullptr,
+                keys_of_query_);
   }
 
   /// Sets the state that advance() starts from.
@@ -193,20 +206,21 @@ class DeltaBlocks {
   void gradients(int64_t slot, const Heads<const T>& dout, const T* S, T* R, bool later,
                  DeltaGradients& to) {
     const Solution& x = solutions_[slot];
-    const T *const q = queries(), *const r = reads(), *const dn = dout.at(b_, first_, h_);
+    const T *const q = queries(), *const r = reads(), *const dn = dout.at(b_, first_query_, h_);
+    Pairs& of_q = of_queries();
     const int64_t keys = of_token_ * count_;
-    if (!done_) pairs_.weights(q, q_.token, T{1}, keys_, key_token_, false, A_);
+    if (!done_) of_q.weights(q, q_.token, T{1}, keys_, key_token_, false, A_);
     if (later) {
       pairs_.to_last(keys_, key_token_, weighed_);
       kernels::gemm_tile<T>(keys, E_, m_, {weighed_, m_, 1}, R, E_, y_, E_, false);
     }
-    sum_later(A_, ld_, dn, dout.token, count_, E_, y_, E_, later, of_token_);
+    sum_later(A_, ld_query_, dn, dout.token, queries_, E_, y_, E_, later, keys_of_query_);
     solve_backward(x);
     if (to.v.to.defined()) {
       if (u_)
-        put(y_ + E_, 2 * E_, E_, to.v);
+        put(y_ + E_, 2 * E_, first_, count_, E_, to.v);
       else
-        put(d_, E_, E_, to.v);
+        put(d_, E_, first_, count_, E_, to.v);
     }
     if (to.beta.to.defined()) beta_gradients(x, to.beta);
 
@@ -219,46 +233,50 @@ class DeltaBlocks {
     if (to.log_decay.to.defined()) end_decay(S, R, later);
     if (S) {
       kernels::transpose_into(m_, E_, S, E_, T{1}, state_transposed_, m_, false);
-      kernels::gemm_tile<T>(count_, m_, E_, {dn, dout.token, 1}, state_transposed_, m_, dq_, m_,
+      kernels::gemm_tile<T>(queries_, m_, E_, {dn, dout.token, 1}, state_transposed_, m_, dq_, m_,
                             false);
-      pairs_.from_before(dq_, m_, T{1}, dq_);
+      of_q.from_before(dq_, m_, T{1}, dq_);
       kernels::gemm_tile<T>(count_, m_, E_, {d_, E_, 1}, state_transposed_, m_, dr_, m_, false);
       pairs_.from_before(dr_, m_, T{-1}, dr_);
       pairs_.decay(R, E_);
-      pairs_.from_before(q, q_.token, T{1}, weighed_);
-      kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, dn, dout.token, R, E_, true);
+      of_q.from_before(q, q_.token, T{1}, weighed_);
+      kernels::gemm_tile<T>(m_, E_, queries_, {weighed_, 1, m_}, dn, dout.token, R, E_, true);
       pairs_.from_before(r, r_.token, T{-1}, weighed_);
       kernels::gemm_tile<T>(m_, E_, count_, {weighed_, 1, m_}, d_, E_, R, E_, true);
     }
 
     // Through pairs; dr is the gradient of r.
-    pair_gradients(x.w, dn, dout.token, T{1}, false);
-    pairs_.gradients(dA_, q, q_.token, keys_, key_token_, dq_, S != nullptr, dk_, later);
-    pair_gradients(x.w, d_, E_, T{-1}, true);
+    pair_gradients(of_q, x.w, dn, dout.token, queries_, ld_query_, keys_of_query_, T{1});
+    of_q.gradients(dA_, q, q_.token, keys_, key_token_, dq_, S != nullptr, dk_, later);
+    pair_gradients(pairs_, x.w, d_, E_, count_, ld_, of_token_, T{-1});
+    clear_diagonal(dA_, ld_, count_, of_token_);
     pairs_.gradients(dA_, r, r_.token, keys_, key_token_, dr_, S != nullptr, dk_, true);
     if (to.log_decay.to.defined()) {
       const auto change = [=, this](int64_t i, T* sum) {
+        const int64_t u = i / rule_.steps;
+        const T reads = i == (u + 1) * rule_.steps - 1 ? T{1} : T{0};  // whether the token is read
 #pragma GCC ivdep
         for (int64_t l = 0; l < m_; ++l)
-          sum[l] = q[i * q_.token + l] * dq_[i * m_ + l] + r[i * r_.token + l] * dr_[i * m_ + l];
+          sum[l] =
+              reads * q[u * q_.token + l] * dq_[u * m_ + l] + r[i * r_.token + l] * dr_[i * m_ + l];
         for (int64_t row = of_token_ * i; row < of_token_ * (i + 1); ++row)
 #pragma GCC ivdep
           for (int64_t l = 0; l < m_; ++l)
             sum[l] -= keys_[row * key_token_ + l] * dk_[row * m_ + l];
       };
-      pairs_.decay_gradients(end_, change, b_, h_, first_, to.log_decay);
+      pairs_.decay_gradients(end_, change, b_, h_, first_query_, to.log_decay);
     }
-    if (to.q.to.defined()) put(dq_, m_, m_, to.q);
+    if (to.q.to.defined()) put(dq_, m_, first_query_, queries_, m_, to.q);
     if (own_read_) {
-      if (to.read.to.defined()) put(dr_, m_, m_, to.read);
+      if (to.read.to.defined()) put(dr_, m_, first_, count_, m_, to.read);
     } else {
       simd([=, this] {
         for (int64_t i = 0; i < count_; ++i)
           for (int64_t l = 0; l < m_; ++l) dk_[of_token_ * i * m_ + l] += dr_[i * m_ + l];
       });
     }
-    if (to.k.to.defined()) put(dk_, of_token_ * m_, m_, to.k);
-    if (to.write.to.defined()) put(dk_ + m_, of_token_ * m_, m_, to.write);
+    if (to.k.to.defined()) put(dk_, of_token_ * m_, first_, count_, m_, to.k);
+    if (to.write.to.defined()) put(dk_ + m_, of_token_ * m_, first_, count_, m_, to.write);
   }
 
  private:
@@ -266,7 +284,9 @@ class DeltaBlocks {
     T *A, *e, *w;  // A^r; e (tokens, E); w (keys, E), with v if values have keys of their own
   };
 
-  const T* queries() const { return q_.at(b_, first_, h_); }
+  // The pairs of queries with the keys of all steps.
+  Pairs& of_queries() { return query_pairs_ ? *query_pairs_ : pairs_; }
+  const T* queries() const { return q_.at(b_, first_query_, h_); }
   const T* reads() const { return r_.at(b_, first_, h_); }
 
   void copy_rows(const T* rows, int64_t token, int64_t n, T* to, int64_t to_token) const {
@@ -310,12 +330,12 @@ class DeltaBlocks {
     });
   }
   // dA_ji = factor w_j·row_i of every key, times the decays that A has for all channels.
-  void pair_gradients(const T* w, const T* rows, int64_t token, T factor, bool strict) {
-    const int64_t lanes = whole_lanes(count_);
-    pack_transposed(rows, token, count_, lanes, E_, factor, rows_transposed_);
-    pair_weights<T>(count_, lanes, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs_.within(), dA_,
-                    ld_, of_token_);
-    if (strict) clear_diagonal(dA_, ld_, count_, of_token_);
+  void pair_gradients(const Pairs& pairs, const T* w, const T* rows, int64_t token, int64_t count,
+                      int64_t ld, int64_t keys, T factor) {
+    const int64_t lanes = whole_lanes(count);
+    pack_transposed(rows, token, count, lanes, E_, factor, rows_transposed_);
+    pair_weights<T>(count, lanes, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs.within(), dA_, ld,
+                    keys);
   }
   // The gradient of C_n, from that of keys through the state: ⟨S', R⟩ for each channel.
   void end_decay(const T* S, const T* R, bool later) {
@@ -329,10 +349,11 @@ class DeltaBlocks {
           end_[l] += static_cast<double>(keys_[row * key_token_ + l] * dk_[row * m_ + l]);
     });
   }
-  void put(const T* rows, int64_t row, int64_t n, Gradient& dx) const {
+  void put(const T* rows, int64_t row, int64_t first, int64_t count, int64_t n,
+           Gradient& dx) const {
     const Heads<T> to(dx.to);
-    simd([=, this, p = to.at(b_, first_, h_), token = to.token, add = dx.beta != 0] {
-      for (int64_t i = 0; i < count_; ++i)
+    simd([=, this, p = to.at(b_, first, h_), token = to.token, add = dx.beta != 0] {
+      for (int64_t i = 0; i < count; ++i)
         for (int64_t l = 0; l < n; ++l)
           p[i * token + l] = rows[i * row + l] + (add ? p[i * token + l] : T{0});
     });
@@ -342,8 +363,10 @@ class DeltaBlocks {
   const Heads<const T> q_, k_, v_, r_;
   std::optional<Heads<const T>> betas_, u_;
   const bool own_read_;
-  const int64_t of_token_, m_, E_, ld_;  // of_token: keys; ld: the row length of A
+  const int64_t of_token_, m_, E_, ld_;     // of_token: keys of a step; ld: the row length of A^r
+  const int64_t keys_of_query_, ld_query_;  // ld_query: the row length of A^q
   Pairs pairs_;
+  std::optional<Pairs> query_pairs_;  // if tokens have several steps
   T *const weighed_, *const beta_;
   T* A_;                                 // A^q
   bool done_ = false;                    // A_ and a solution but for w are kept
@@ -354,7 +377,7 @@ class DeltaBlocks {
   double* end_ = nullptr;
   T* both_ = nullptr;        // k and u in turn
   const T* keys_ = nullptr;  // all keys of the block, rows that are key_token apart
-  int64_t key_token_ = 0, b_ = 0, h_ = 0, first_ = 0, count_ = 0;
+  int64_t key_token_ = 0, b_ = 0, h_ = 0, first_ = 0, count_ = 0, first_query_ = 0, queries_ = 0;
 };
 
 }  // namespace longhand::attention::tile

@@ -13,11 +13,14 @@ namespace longhand::attention::tile {
 template <class T>
 class HeadPairs {
  public:
-  /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels; rows of A have `ld`.
-  HeadPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch, int64_t keys = 1)
+  /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels; rows of A have `ld`. If g is that of
+  /// several steps, before the first of them, the tokens of a block are those steps.
+  HeadPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch, int64_t keys = 1,
+            int64_t steps = 1)
       : m_(m),
         ld_(ld),
         of_token_(keys),
+        of_decay_(steps),
         decay_(ld, scratch),
         steps_(scratch.take<double>(ld)),
         transposed_(scratch.take<T>(ld * m)),
@@ -29,13 +32,14 @@ class HeadPairs {
     decay_.clear();
     std::fill_n(zeros_, ld_, T{0});
   }
-  /// Selects the `count` tokens from `first` on.
+  /// Selects `count` tokens, those from the decay `first` on.
   void use(int64_t b, int64_t h, int64_t first, int64_t count) {
     count_ = count;
     if (!g_) return;
     const T* const g = g_->at(b, first, h);
     for (int64_t i = 0; i < count; ++i)
-      steps_[i] = Base<T>::log_e * static_cast<double>(g[i * g_->token]);
+      steps_[i] =
+          i % of_decay_ ? 0 : Base<T>::log_e * static_cast<double>(g[i / of_decay_ * g_->token]);
     decay_.set(steps_, count);
   }
   /// Adds the decays of `count` tokens to `total`, as an exponent of Base.
@@ -100,7 +104,8 @@ class HeadPairs {
       for (int64_t i = count_ - 1; i >= 0; --i) {
         change(i, transposed_);
         sum += static_cast<double>(kernels::row_sum(transposed_, m_));
-        T& x = p[i * to.token];
+        if (i % of_decay_) continue;
+        T& x = p[i / of_decay_ * to.token];
         x = static_cast<T>(sum) + (add ? x : T{0});
       }
     });
@@ -116,7 +121,7 @@ class HeadPairs {
   }
 
   std::optional<Heads<const T>> g_;
-  const int64_t m_, ld_, of_token_;  // of_token: keys
+  const int64_t m_, ld_, of_token_, of_decay_;  // of_token: keys; of_decay: tokens
   BlockDecay<T> decay_;
   double* const steps_;
   T *const transposed_, *const zeros_;

@@ -320,11 +320,15 @@ TEST_CASE("definitions: variants whose weights are computed from tokens, or diff
       make_variant("rwkv7", made, options_of({{"norm", false}, {"bonus", false}, {"gate", false}}));
   state_of(*rwkv7);
   const DeltaInputs of = dynamic_cast<const DeltaAttention&>(*rwkv7).operands(in);
+  const auto rules = [](const Variable& first, const Variable& second) {
+    Shape shape = first.shape();
+    shape[1] *= 2;
+    return reshape(stack({first, second}, 2), shape);
+  };
   const Variable beta(Tensor::full({2, 2 * N, H}, 1, DType::f64)),
       none(Tensor::zeros(of.q.shape(), DType::f64));
-  const Variable W =
-      def::delta(steps_of_tokens({none, of.q / 2.0}), steps_of_tokens({of.k, of.write}), beta,
-                 steps_of_tokens({of.log_decay, none}), steps_of_tokens({of.read, none}));
+  const Variable W = def::delta(rules(none, of.q / 2.0), rules(of.k, of.write), beta,
+                                rules(of.log_decay, none), rules(of.read, none));
   CHECK(near(rwkv7->forward(in, {}, {}).value(),
              def::apply(slice(slice(W, 2, 1, 2 * N, 2), 3, 1, 2 * N, 2), in.v).value(), 1e-12));
 }

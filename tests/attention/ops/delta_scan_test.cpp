@@ -110,6 +110,56 @@ TEST_CASE("delta_scan equals the recurrence, with the state before and behind") 
   }
 }
 
+TEST_CASE(
+    "delta_scan: several steps of a token are tokens without decays and queries before them") {
+  const int64_t N = GENERATE(1, 20, 43), n = GENERATE(2, 3, 20);
+  const Decay decay = GENERATE(Decay::none, Decay::head);
+  const bool initial = GENERATE(false, true), both = GENERATE(false, true);
+  INFO("N " << N << " steps " << n << " decay " << static_cast<int>(decay) << " initial " << initial
+            << " read and write " << both);
+  Data x(decay, 2, n * N, 2, 5, 3);
+  if (!initial) x.initial = {};
+  if (both) {
+    x.read = normal(x.k.shape(), 7, DType::f64, 0.15);
+    x.write = normal(x.k.shape(), 9);
+  }
+  const Variables a = x.leaves();
+  // Queries of the last steps and decays of the first ones, and then the same with zeros for the others.
+  const auto only = [&](const Variable& y, int64_t step) {
+    const Variable part = slice(y, 1, step, n * N, n);
+    Variables steps(n, Variable(Tensor::zeros(part.shape(), DType::f64)));
+    steps[step] = part;
+    return reshape(stack(steps, 2), y.shape());
+  };
+  Variables of_steps = a;
+  of_steps[0] = only(a[0], n - 1);
+  if (x.g.defined()) of_steps[4] = only(a[4], 0);
+  const Tensor d = normal({2, N, 2, 3}, 8), dS = normal({2, 2, 5, 3}, 10);
+  const auto gradients = [&](const Variable& out, const Variable& state) {
+    backward(sum(out * Variable(d)) + sum(state * Variable(dS)));
+    std::vector<Tensor> all;
+    for (Variable y : a) all.push_back(y.take_grad());
+    return all;
+  };
+  const DeltaResult expected = x.scan(of_steps);
+  const Variable reads = slice(expected.out, 1, n - 1, n * N, n);
+  const auto slow = gradients(reads, expected.state);
+  for (const int64_t size : {0, 1, 30, 128}) {
+    INFO("blocks of " << size);
+    Variables of_tokens = a;
+    of_tokens[0] = slice(a[0], 1, n - 1, n * N, n);
+    if (x.g.defined()) of_tokens[4] = slice(a[4], 1, 0, n * N, n);
+    const DeltaResult got = x.scan(of_tokens, {.block = size});
+    CHECK(near(got.out.value(), reads.value(), 1e-12));
+    CHECK(near(got.state.value(), expected.state.value(), 1e-12));
+    const auto fast = gradients(got.out, got.state);
+    for (size_t i = 0; i < a.size(); ++i) {
+      INFO("operand " << i);
+      CHECK(near(fast[i], slow[i], 1e-11));
+    }
+  }
+}
+
 TEST_CASE("delta_scan equals its N x N form, with its gradients") {
   const Decay decay = GENERATE(from_range(all_decays));
   Data x(decay, 2, 53, 2, 4, 3);
