@@ -477,7 +477,7 @@ std::vector<AblateArguments> sweeps_of(const AblateArguments& a) {
         AblateArguments& of = out.emplace_back(a);
         (a.status.empty() ? of.sweep : of.status) = each.string();
       }
-  } else if (a.status.empty()) {
+  } else if (a.status.empty() && fs::is_regular_file(given)) {
     for (const fs::path& part : train::parts_of(given)) {
       const std::string name = part.stem().string();
       AblateArguments& of = out.emplace_back(a);
