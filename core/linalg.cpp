@@ -62,12 +62,15 @@ Svd svd(const Tensor& a) {
           Tensor::empty({k, n}, a.dtype())};
   if (is_dry()) return out;
   dispatch_float(a.dtype(), [&]<class T>() {
-    std::vector<T> copy = a.to_vector<T>();
-    for (const T x : copy)  // which LAPACK calls an invalid argument, or no convergence
-      check(std::isfinite(x), "svd: expected finite elements in a matrix ", a.shape(), ", got ", x);
+    Tensor same = Tensor::empty(a.shape(), a.dtype());  // which gesdd overwrites
+    copy_into(same, a);
+    T* const copy = same.data<T>();
+    for (int64_t i = 0; i < same.numel(); ++i)  // LAPACK calls others an invalid argument
+      check(std::isfinite(copy[i]), "svd: expected finite elements in a matrix ", a.shape(),
+            ", got ", copy[i]);
     const int info = for_type<T>(LAPACKE_sgesdd, LAPACKE_dgesdd)(
-        LAPACK_ROW_MAJOR, 'S', m, n, copy.data(), n, out.s.data<T>(), out.u.data<T>(), k,
-        out.vt.data<T>(), n);
+        LAPACK_ROW_MAJOR, 'S', m, n, copy, n, out.s.data<T>(), out.u.data<T>(), k, out.vt.data<T>(),
+        n);
     check(info == 0, "svd: LAPACK did not converge for a matrix ", a.shape(), " (info ", info, ")");
   });
   return out;

@@ -182,12 +182,6 @@ void Highest<T>::reduce() {
   indices_.resize(static_cast<size_t>(count_));
 }
 
-template <class T>
-void Highest<T>::append_to(std::vector<int32_t>& to) {
-  reduce();
-  to.insert(to.end(), indices_.begin(), indices_.end());
-}
-
 template class Highest<float>;
 template class Highest<double>;
 
@@ -277,8 +271,8 @@ class Selection {
  private:
   int64_t width_;
   T* scores_;  // (query_block, width)
-  std::vector<Highest<T>> rows_;
-  std::vector<int32_t> keys_;
+  ShortVector<Highest<T>> rows_;
+  ShortVector<int32_t> keys_;
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "longhand/core/memory/recycled.h"
 #include "longhand/core/tensor.h"
 
 namespace longhand::attention {
@@ -23,7 +24,11 @@ class Highest {
   /// use inside simd().
   void add(const T* scores, int64_t n, int64_t first = 0);
   /// Appends the selected indices to `to`, in increasing order.
-  void append_to(std::vector<int32_t>& to);
+  template <class List>
+  void append_to(List& to) {
+    reduce();
+    to.insert(to.end(), indices_.begin(), indices_.end());
+  }
 
  private:
   using Bits = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -33,9 +38,9 @@ class Highest {
   int64_t count_;
   T bound_;  // the count-th highest score when the entries were last reduced
   // The entries, which contain the highest so far, in the order of their indices.
-  std::vector<T> scores_;
-  std::vector<int32_t> indices_;
-  std::vector<Bits> bits_;
+  ShortVector<T> scores_;
+  ShortVector<int32_t> indices_;
+  ShortVector<Bits> bits_;
 };
 
 /// What highest_keys() selects from: the scores scale q_i·k_j + bias_ij of keys j <= i if causal, otherwise

@@ -75,8 +75,8 @@ struct FarRows {
 
 }  // namespace
 
-Variable near_and_far(const SoftmaxAttentionResult& near, std::vector<FarSums> far,
-                      const std::vector<int32_t>& lengths) {
+Variable near_and_far(const SoftmaxAttentionResult& near, ShortVector<FarSums> far,
+                      std::span<const int32_t> lengths) {
   ops::check_float_pair("near_and_far", near.out, near.log_sums);
   for (FarSums& f : far) {
     ops::check_float_pair("near_and_far", near.out, f.sums);
@@ -89,7 +89,7 @@ Variable near_and_far(const SoftmaxAttentionResult& near, std::vector<FarSums> f
   const Tensor values = near.out.value().contiguous(),
                log_sums = near.log_sums.value().contiguous();
   Variables operands{near.out, near.log_sums};
-  std::vector<FarRows> rows;
+  ShortVector<FarRows> rows;
   for (const FarSums& f : far) {
     operands.push_back(f.sums);
     rows.push_back({f.first, f.sums.size(1)});

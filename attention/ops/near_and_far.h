@@ -3,7 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <span>
 
 #include "longhand/attention/ops/softmax_attention.h"
 
@@ -26,7 +26,7 @@ struct FarSums {
 /// of far keys as constants.
 ///
 /// Throws ShapeError if dtypes do not match.
-Variable near_and_far(const SoftmaxAttentionResult& near, std::vector<FarSums> far,
-                      const std::vector<int32_t>& lengths);
+Variable near_and_far(const SoftmaxAttentionResult& near, ShortVector<FarSums> far,
+                      std::span<const int32_t> lengths);
 
 }  // namespace longhand::attention

@@ -72,7 +72,7 @@ class Eva final : public Variant {
          .rows = options_.window / options_.chunk,
          .queries = true,
          .bias = weighs_ ? std::log(static_cast<double>(options_.chunk)) : 0,
-         .of = [this](const Inputs& block) { return chunks(block, {}, {}); }});
+         .of = [this](const Inputs& block) { return chunks_of_block(block); }});
   }
   std::string algorithm(int64_t tokens) const override {
     if (tokens > options_.window) return {};
@@ -141,19 +141,30 @@ class Eva final : public Variant {
     Variable W = affine(q_mean + k_mean, scale);
     if (pass.training && options_.sampled)
       W = W + Variable(training_noise(W.shape(), 2, W.dtype(), pass));
-    BlockPattern own{.block = 1, .key_block = c};
-    for (int64_t n = 0; n < k_mean.size(1); ++n) {
-      own.keys.push_back(static_cast<int32_t>(n));
-      own.begin.push_back(n + 1);
+    std::shared_ptr<BlockPattern> own;
+    for (int64_t n = 0; k_mean.size(1) > 1 && n < k_mean.size(1); ++n) {
+      if (!own) own = std::make_shared<BlockPattern>(BlockPattern{.block = 1, .key_block = c});
+      own->keys.push_back(static_cast<int32_t>(n));
+      own->begin.push_back(n + 1);
     }
     const Variable values = softmax_attention(
         W, inputs.k, inputs.v,
         {.scale = scale,
          .key_lengths = lengths,
          .query_lengths = filled_blocks(lengths, c),
-         .pattern = std::make_shared<const BlockPattern>(std::move(own)),
+         .pattern = own,
          .key_bias = squeeze(affine(half_square(inputs.k, 1), -scale * scale), 3)});
     return {k_mean, values};
+  }
+
+  // The same for a whole block of a decoder: each chunk is a sequence, so that no pattern takes memory.
+  std::pair<Variable, Variable> chunks_of_block(const Inputs& block) const {
+    const Shape& s = block.q.shape();
+    const Shape joined{s[0], s[1] / options_.chunk, s[2], s[3]},
+        apart{joined[0] * joined[1], options_.chunk, s[2], s[3]};
+    const auto [keys, values] =
+        chunks({reshape(block.q, apart), reshape(block.k, apart), reshape(block.v, apart)}, {}, {});
+    return {reshape(keys, joined), reshape(values, joined)};
   }
 
   EvaOptions options_;

@@ -130,7 +130,7 @@ class Scatterbrain final : public FeatureAttention {
     if (window_ >= N) return softmax_attention(q, k, v, near_options);
     const SoftmaxAttentionResult near = softmax_attention_with_sums(q, k, v, near_options);
     const FeatureMap::Features f = map().features(q, k, 0);
-    std::vector<FarSums> far{far_sums(f, v, mask.lengths, false)};
+    ShortVector<FarSums> far{far_sums(f, v, mask.lengths, false)};
     if (!causal) far.push_back(far_sums(f, v, mask.lengths, true));
     std::vector<int32_t> lengths(static_cast<size_t>(q.size(0)), static_cast<int32_t>(N));
     if (mask.lengths.defined()) lengths = mask.lengths.to_vector<int32_t>();
@@ -159,7 +159,7 @@ class ScatterbrainDecoder final : public Decoder {
     const Tensor q = token.q.contiguous(), k = repeat_groups(token.k, heads_),
                  v = repeat_groups(token.v, heads_);
     const int64_t slot = next_ % window_;
-    std::vector<FarSums> far;
+    ShortVector<FarSums> far;
     if (next_ >= window_)
       far = {add(q, keys_.select(2, slot).contiguous(), values_.select(2, slot).contiguous())};
     ++next_;
@@ -172,7 +172,7 @@ class ScatterbrainDecoder final : public Decoder {
     const Variable top = max(s, 3, true), p = exp(s - top), sum_p = sum(p, {3}, true);
     const SoftmaxAttentionResult near{cast(transpose(matmul(p, values) / sum_p, 1, 2), DType::f64),
                                       cast(squeeze(top + log(sum_p), 3), DType::f64)};
-    const std::vector<int32_t> lengths(static_cast<size_t>(q.size(0)), 1);
+    const ShortVector<int32_t> lengths(static_cast<size_t>(q.size(0)), 1);
     return near_and_far(near, far, lengths).value().squeeze(1).to(dtype_).contiguous();
   }
   int64_t bytes() const override {

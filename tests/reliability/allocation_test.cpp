@@ -1,12 +1,11 @@
 // operator new fails at the N-th call, for every N: nothing crashes, and nothing is half done. In decoding
-// it is not called, or as often for 16 sequences as for two.
+// it is not called, but for summaries of blocks.
 #include <sys/resource.h>
 
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
-#include <map>
 #include <new>
 
 #include "longhand/attention/conformance/tools.h"
@@ -268,9 +267,6 @@ Decoding decode(const attention::Variant& variant, int64_t batch) {
 }  // namespace
 
 TEST_CASE("a token takes no memory: neither from operator new, nor from the system") {
-  // Calls of operator new for a token, where there are any.
-  const std::map<std::string, int64_t> most{
-      {"eva", 21}, {"mesa", 32}, {"moba", 16}, {"scatterbrain", 10}};
   const int before = threads();
   set_threads(1);
   for (const std::string& name : attention::names()) {
@@ -298,8 +294,8 @@ TEST_CASE("a token takes no memory: neither from operator new, nor from the syst
       for (const auto& [key, value] : options) text += " " + key + "=" + to_string(value);
       INFO(text);
       const Decoding many = decode(*variant, 16);
-      const auto some = most.find(name);
-      CHECK(many.calls <= (some == most.end() ? 0 : 8 * some->second));
+      // eva: 11 calls at the end of each of up to 3 blocks, for its summaries.
+      CHECK(many.calls <= (name == "eva" ? 33 : 0));
       CHECK(many.reserved == 0);
       CHECK(many.faults <= 1);  // which may have another cause
     }
