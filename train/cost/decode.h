@@ -15,8 +15,8 @@ struct DecodeCost {
   int64_t context = 0;
   double seconds = 0, seconds_low = 0, seconds_high = 0;  // of the whole batch: median, quartiles
   int64_t state_bytes = 0;                                // of one sequence
-  /// The least seconds that this machine needs: for the bytes of Decoder::traffic(), or for the
-  /// operations of the formulas, whichever takes longer.
+  /// The least seconds that this machine needs: for the bytes of Decoder::traffic() and of the
+  /// parameters, or for the operations of the formulas, whichever takes longer.
   double limit = 0;
   bool memory_bound = false;  // the bytes take longer
 };
@@ -42,8 +42,8 @@ void check_decode(const Config& config, const DecodeOptions& options);
 /// after 1,024 tokens, no more than these are appended: every later token costs the same.
 ///
 /// The rates of the machine are measured next to the steps: those of its memory by reading, or reading
-/// and writing, as many bytes as the state has, at most 256 MiB, so that a state in a cache is compared
-/// with that cache.
+/// and writing, as many bytes as the state and the parameters have, at most 256 MiB, so that what is in
+/// a cache is compared with that cache. Parameters that belong to positions are not counted.
 std::vector<DecodeCost> bench_decode(const Config& config, const DecodeOptions& options);
 
 }  // namespace longhand::train

@@ -29,8 +29,9 @@ train::Table costs_table(const std::vector<Decoded>& all) {
       .title = "Decoding by the attention of one layer",
       .note = fmt::format(
           "A step gives one token to each sequence of the batch: medians, {}. The limit is "
-          "the least time that this machine needs, to read the state and, where each token changes "
-          "it, to write it (memory), or for the operations (products), whichever takes longer.",
+          "the least time that this machine needs, to read the parameters and the state and, where "
+          "each token changes it, to write it (memory), or for the operations (products), whichever "
+          "takes longer.",
           counted(threads(), "thread"))};
   for (const Decoded& decoded : all)
     for (const train::DecodeCost& c : decoded.costs)
