@@ -62,30 +62,32 @@ struct AllKeys {
 template <class T>
 void add_gradients(const Rows<T>& row, AllKeys<T>& all, const std::vector<int32_t>& keys,
                    const OfList<T>& of, T scale, const T* sums, T* p, T* ds) {
-  simd([&, D = all.D] {
-    const KeyRows<const T> k{all.at(0), 4 * D}, v{all.at(0) + D, 4 * D};
-    const auto count = static_cast<int64_t>(keys.size());
-    const T own = kernels::row_dot(row.dout, row.out, D) - row.dlog_sum, largest = sums[0],
-            factor = sums[1];
-    listed_scores(row.q, k, keys, D, scale, of.added, p);
-    dots(row.dout, v, keys, D, ds);
-    if (of.factors)
-      for (int64_t n = 0; n < count; ++n) ds[n] *= of.factors[n];
+  simd([&] {
+    with_width(all.D, [&](int64_t D) {
+      const KeyRows<const T> k{all.rows, 4 * D}, v{all.rows + D, 4 * D};
+      const KeyRows<T> dk{all.rows + 2 * D, 4 * D}, dv{all.rows + 3 * D, 4 * D};
+      const auto count = static_cast<int64_t>(keys.size());
+      const T own = kernels::row_dot(row.dout, row.out, D) - row.dlog_sum, largest = sums[0],
+              factor = sums[1];
+      listed_scores(row.q, k, keys, D, scale, of.added, p);
+      dots(row.dout, v, keys, D, ds);
+      if (of.factors)
+        for (int64_t n = 0; n < count; ++n) ds[n] *= of.factors[n];
 #pragma GCC ivdep
-    for (int64_t n = 0; n < count; ++n) {
-      p[n] = math::exp(p[n] - largest) * factor;
-      ds[n] = p[n] * (ds[n] - own);
-    }
-    if (row.dadded) std::copy_n(ds, count, row.dadded);
-    for (int64_t n = 0; n < count; ++n) ds[n] *= scale;
-    if (of.factors)
-      for (int64_t n = 0; n < count; ++n) p[n] *= of.factors[n];
-    add_listed_rows(ds, k, keys.data(), count, D, row.dq);
-    for (int64_t n = 0; n < count; ++n) {
-      T* const of_key = all.at(keys[n]);
-      add_scaled(ds[n], row.q, D, of_key + 2 * D);
-      add_scaled(p[n], row.dout, D, of_key + 3 * D);
-    }
+      for (int64_t n = 0; n < count; ++n) {
+        p[n] = math::exp(p[n] - largest) * factor;
+        ds[n] = p[n] * (ds[n] - own);
+      }
+      if (row.dadded) std::copy_n(ds, count, row.dadded);
+      for (int64_t n = 0; n < count; ++n) ds[n] *= scale;
+      if (of.factors)
+        for (int64_t n = 0; n < count; ++n) p[n] *= of.factors[n];
+      add_listed_rows(ds, k, keys.data(), count, D, row.dq);
+      for (int64_t n = 0; n < count; ++n) {
+        add_scaled(ds[n], row.q, D, dk.at(keys[n]));
+        add_scaled(p[n], row.dout, D, dv.at(keys[n]));
+      }
+    });
   });
 }
 

@@ -28,15 +28,23 @@ void dots(const T* x, const KeyRows<const T>& rows, const std::vector<int32_t>& 
           T* to) {
   constexpr int64_t together = kernels::rows_together;
   const auto count = static_cast<int64_t>(keys.size());
-  for (int64_t first = 0; first < count; first += together) {
-    const int64_t some = std::min(together, count - first);
+  const auto some = [&](int64_t first, int64_t number) {
     const T* row[together];
-    for (int64_t r = 0; r < some; ++r) row[r] = rows.at(keys[first + r]);
+    for (int64_t r = 0; r < number; ++r) row[r] = rows.at(keys[first + r]);
     T y[together];
     kernels::lane_sums<T>(
-        some, D, [&row, x](int64_t r, int64_t i) { return x[i] * row[r][i]; }, y);
-    std::copy_n(y, some, to + first);
-  }
+        number, D, [&row, x](int64_t r, int64_t i) { return x[i] * row[r][i]; }, y);
+    std::copy_n(y, number, to + first);
+  };
+  int64_t first = 0;
+  for (; first + together <= count; first += together) some(first, together);
+  some(first, count - first);
+}
+
+/// f(D), compiled also for constants, so that rows of these widths stay in registers.
+template <class F>
+void with_width(int64_t D, F f) {
+  D == 32 ? f(32) : D == 64 ? f(64) : f(D);
 }
 
 /// to += factor x for rows of D elements. For use inside simd().
@@ -92,24 +100,27 @@ void listed_scores(const T* q, const KeyRows<const T>& k, const std::vector<int3
 /// as there are keys, and for D. Not for use inside simd().
 template <class T>
 void attend_to_listed(const T* q, const KeyRows<const T>& k, const KeyRows<const T>& v,
-                      const std::vector<int32_t>& keys, const OfList<T>& of, int64_t D, T scale,
+                      const std::vector<int32_t>& keys, const OfList<T>& of, int64_t width, T scale,
                       T* p, T* part, T* out, T* sums) {
   simd([&] {
-    const auto count = static_cast<int64_t>(keys.size());
-    listed_scores(q, k, keys, D, scale, of.added, p);
-    const T largest = kernels::row_max(p, count);
-    for (int64_t n = 0; n < count; ++n) p[n] = math::exp(p[n] - largest);
-    const T total = kernels::row_sum(p, count), factor = 1 / total;
-    if (of.factors)
-      for (int64_t n = 0; n < count; ++n) p[n] *= of.factors[n];
-    std::fill_n(out, D, T{0});
-    for (int64_t begin = 0; begin < count; begin += summed) {
-      std::fill_n(part, D, T{0});
-      add_listed_rows(p + begin, v, keys.data() + begin, std::min(count - begin, summed), D, part);
-      add_scaled(factor, part, D, out);
-    }
-    sums[0] = largest;
-    sums[1] = factor;
+    with_width(width, [&](int64_t D) {
+      const auto count = static_cast<int64_t>(keys.size());
+      listed_scores(q, k, keys, D, scale, of.added, p);
+      const T largest = kernels::row_max(p, count);
+      for (int64_t n = 0; n < count; ++n) p[n] = math::exp(p[n] - largest);
+      const T total = kernels::row_sum(p, count), factor = 1 / total;
+      if (of.factors)
+        for (int64_t n = 0; n < count; ++n) p[n] *= of.factors[n];
+      std::fill_n(out, D, T{0});
+      for (int64_t begin = 0; begin < count; begin += summed) {
+        std::fill_n(part, D, T{0});
+        add_listed_rows(p + begin, v, keys.data() + begin, std::min(count - begin, summed), D,
+                        part);
+        add_scaled(factor, part, D, out);
+      }
+      sums[0] = largest;
+      sums[1] = factor;
+    });
   });
 }
 
