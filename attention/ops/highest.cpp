@@ -43,13 +43,13 @@ int64_t number_from(Bits least, const Bits* bits, int64_t n) {
   return static_cast<int64_t>(found);
 }
 // The count-th highest of n >= count numbers, and how many are at least as high; or a lower one, if no
-// more than `enough` are. By bisection: of the values, which are spread more evenly than their bits, and
-// of the bits once that has taken as many steps as should be enough. For use inside simd().
+// more than `enough` are. By halving twice in each pass over the numbers: the values, which are spread more evenly
+// than their bits, and the bits once that has taken as many passes as should be enough. For use inside simd().
 template <class T>
 std::pair<BitsOf<T>, int64_t> find_highest(const BitsOf<T>* bits, int64_t n, int64_t count,
                                            int64_t enough) {
   using Bits = BitsOf<T>;
-  constexpr int steps_of_values = 16;
+  constexpr int passes_of_values = 8;
   const auto value = [](Bits x) { return std::bit_cast<T>(in_order(x)); };
   // At least `count` numbers are >= least, and fewer are >= above.
   Bits least = bits[0], above = bits[0];
@@ -59,15 +59,21 @@ std::pair<BitsOf<T>, int64_t> find_highest(const BitsOf<T>* bits, int64_t n, int
   }
   ++above;
   int64_t at_least = n;
-  for (int step = 0; at_least > enough && above - 1 > least; ++step) {
-    Bits middle = step < steps_of_values ? ordered((value(least) + value(above)) / 2) : least;
-    if (!(middle > least && middle < above)) middle = std::midpoint(least, above);
-    const int64_t found = number_from(middle, bits, n);
-    if (found < count) {
-      above = middle;
-    } else {
-      least = middle;
-      at_least = found;
+  for (int pass = 0; at_least > enough && above - 1 > least; ++pass) {
+    const auto between = [&](Bits a, Bits b) {
+      const Bits middle = pass < passes_of_values ? ordered((value(a) + value(b)) / 2) : a;
+      return middle > a && middle < b ? middle : std::midpoint(a, b);
+    };
+    const Bits half = between(least, above),
+               quarters[] = {between(least, half), half, between(half, above)};
+    Bits found[3] = {};
+    for (int64_t j = 0; j < n; ++j)
+      for (int i = 0; i < 3; ++i) found[i] += bits[j] >= quarters[i];
+    for (int i = 0; i < 3; ++i) {  // without branches, which could not be predicted
+      const bool many = found[i] >= count;
+      least = many ? quarters[i] : least;
+      at_least = many ? found[i] : at_least;
+      above = many ? above : std::min(above, quarters[i]);
     }
   }
   return {least, at_least};
@@ -86,40 +92,37 @@ void Highest<T>::clear() {
 // bound is not needed either: `count` scores with smaller indices are at least as high.
 template <class T>
 void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
-  constexpr int64_t together = 1024, word = sizeof(uint64_t);
-  const int64_t most = 2 * count_ + 64;
+  constexpr int64_t together = 1024, word = sizeof(uint64_t), bits = 64;
   raise_bound(scores, n);
-  alignas(64) uint8_t above[together];
+  alignas(bits) uint8_t above[together];
+  int32_t hits[together];
   for (int64_t begin = 0; begin < n; begin += together) {
     const int64_t size = std::min(together, n - begin);
     const T* const block = scores + begin;
-    if (size < together) std::fill_n(above + size / word * word, word, uint8_t{0});
+    std::fill_n(above + size / bits * bits, size % bits ? bits : 0, uint8_t{0});
     simd([=, bound = bound_, all = &above[0]] {
       // Copies: stores of bytes could change what the lambda refers to.
       uint8_t* const to = all;
       const T *const from = block, limit = bound;
       for (int64_t j = 0, end = size; j < end; ++j) to[j] = !(from[j] <= limit);
     });
-    const auto word_at = [&above](int64_t w) {
-      uint64_t bytes;
-      std::memcpy(&bytes, above + w * word, word);
-      return bytes;
-    };
-    // Which words have any is listed without branches, which could not be predicted.
-    int64_t words[together / word], found = 0;
-    for (int64_t w = 0; w * word < size; ++w) {
-      words[found] = w;
-      found += word_at(w) != 0;
-    }
-    for (int64_t f = 0; f < found; ++f) {
-      for (uint64_t bytes = word_at(words[f]); bytes; bytes &= bytes - 1) {  // the lowest byte
-        const int64_t j = words[f] * word + (std::countr_zero(bytes) >> 3);
-        if (block[j] <= bound_) continue;
-        scores_.push_back(std::isnan(block[j]) ? std::numeric_limits<T>::infinity() : block[j]);
-        indices_.push_back(static_cast<int32_t>(first + begin + j));
-        if (static_cast<int64_t>(scores_.size()) >= most) reduce();
+    int64_t found = 0;
+    for (int64_t j = 0; j < size; j += bits) {
+      uint64_t mask = 0;  // of 64 scores: few branches that cannot be predicted
+      for (int64_t w = 0; w < bits; w += word) {
+        uint64_t bytes;
+        std::memcpy(&bytes, above + j + w, word);
+        mask |= (bytes * 0x0102040810204080 >> 56) << w;  // byte b as bit b
       }
+      for (; mask; mask &= mask - 1)
+        hits[found++] = static_cast<int32_t>(j + std::countr_zero(mask));
     }
+    for (int64_t h = 0; h < found; ++h) {
+      const T score = block[hits[h]];
+      scores_.push_back(std::isnan(score) ? std::numeric_limits<T>::infinity() : score);
+      indices_.push_back(static_cast<int32_t>(first + begin) + hits[h]);
+    }
+    if (static_cast<int64_t>(scores_.size()) >= 2 * count_ + 64) reduce();
   }
 }
 
@@ -147,7 +150,7 @@ void Highest<T>::raise_bound(const T* scores, int64_t n) {
       }
       for (int64_t l = 0; l < run; ++l) bits[g + l] = ordered(top[l]);
     }
-    least = find_highest<T>(bits, groups, count_, count_ + count_ / 8).first;
+    least = find_highest<T>(bits, groups, count_, size == 1 ? count_ : count_ + count_ / 8).first;
   });
   if (least > ordered(never<T>))
     bound_ = std::max(bound_, std::nextafter(std::bit_cast<T>(in_order(least)), never<T>));
