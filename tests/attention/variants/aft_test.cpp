@@ -22,27 +22,28 @@ double bias(const std::string& kind, const Tensor& biases, int64_t window, int64
 Tensor naive(const std::string& kind, const Tensor& q, const Tensor& k, const Tensor& v,
              const Tensor& biases, int64_t window, bool causal, const std::vector<int32_t>& n) {
   Tensor out = Tensor::zeros(q.shape(), DType::f64);
+  const int64_t N = q.size(1), channels = q.size(2) * q.size(3);
   for (int64_t b = 0; b < q.size(0); ++b)
-    for (int64_t i = 0; i < n[b]; ++i)
-      for (int64_t h = 0; h < q.size(2); ++h)
-        for (int64_t d = 0; d < q.size(3); ++d) {
-          const int64_t end = causal ? i + 1 : n[b];
-          double most = -1e300, sum = 0, total = 0;
-          const auto term = [&](int64_t j) {
-            return k.at({b, j, h, d}) + bias(kind, biases, window, i, j);
-          };
-          for (int64_t j = 0; j < end; ++j) most = std::max(most, term(j));
-          for (int64_t j = 0; j < end; ++j) {
-            const double e = std::exp(term(j) - most);
-            sum += e * v.at({b, j, h, d});
-            total += e;
-          }
-          out.select(0, b)
-              .select(0, i)
-              .select(0, h)
-              .slice(0, d, d + 1)
-              .fill(sum / total / (1 + std::exp(-q.at({b, i, h, d}))));
+    for (int64_t i = 0; i < n[b]; ++i) {
+      Row terms;
+      for (int64_t j = 0; j < (causal ? i + 1 : n[b]); ++j)
+        terms.push_back(bias(kind, biases, window, i, j));
+      for (int64_t c = 0; c < channels; ++c) {
+        const double* const keys = k.data<double>() + b * N * channels + c;
+        const double* const values = v.data<double>() + b * N * channels + c;
+        double most = -1e300, sum = 0, total = 0;
+        int64_t j = 0;
+        for (const double term : terms) most = std::max(most, keys[j++ * channels] + term);
+        j = 0;
+        for (const double term : terms) {
+          const double e = std::exp(keys[j * channels] + term - most);
+          sum += e * values[j++ * channels];
+          total += e;
         }
+        const int64_t at = (b * N + i) * channels + c;
+        out.data<double>()[at] = sum / total / (1 + std::exp(-q.data<double>()[at]));
+      }
+    }
   return out;
 }
 
