@@ -110,27 +110,40 @@ std::vector<bool> differentiable(const OpLine& line, const Call& call) {
   return all;
 }
 
-// Numbers that f32 holds exactly.
+// What fill(values) draws, rounded to f32 if `real`. Drawing takes longer than most operations: calls that differ
+// in layouts, types or threads draw the same numbers once.
+template <class Fill>
+Tensor drawn(const Shape& shape, const std::string& from, bool real, const Fill& fill) {
+  static std::map<std::string, Tensor> recent;
+  if (recent.size() > 8) recent.clear();
+  Tensor& values = recent[concat_message(from, " ", shape)];
+  if (values.defined()) return values;
+  values = Tensor::empty(shape, DType::f64);
+  fill(values);
+  if (real) values = values.to(DType::f32);
+  return values;
+}
+
 Tensors inputs_of(const OpLine& line, const Call& call) {
   Tensors inputs;
   for (size_t i = 0; i < call.shapes.size(); ++i) {
     const Argument a = argument(line, call, i);
-    const bool whole = !is_float(a.dtype);
-    Tensor values = Tensor::empty(call.shapes[i], DType::f64);
-    fill_uniform(values, Generator(line.options.seed).fork(i), a.low, a.high + (whole ? 1 : 0));
-    values = whole ? values.to(a.dtype) : values.to(DType::f32).to(call.dtype);
-    inputs.push_back(with_layout(values, call.layouts[i]));
+    const bool real = is_float(a.dtype);
+    const double high = a.high + (real ? 0 : 1);
+    const Tensor values = drawn(
+        call.shapes[i], concat_message(line.options.seed, " ", i, " ", a.low, " ", high), real,
+        [&](Tensor& t) { fill_uniform(t, Generator(line.options.seed).fork(i), a.low, high); });
+    inputs.push_back(with_layout(values.to(real ? call.dtype : a.dtype), call.layouts[i]));
   }
   return inputs;
 }
 
 Tensor seed_of(const Shape& shape, const Call& call) {
-  Tensor values = Tensor::empty(shape, DType::f64);
-  if (call.range)
-    fill_uniform(values, Generator(77), 0.5, 1.5);
-  else
-    fill_normal(values, Generator(77));
-  return with_layout(values.to(DType::f32).to(call.dtype), call.seed);
+  const auto fill = [&](Tensor& t) {
+    call.range ? fill_uniform(t, Generator(77), 0.5, 1.5) : fill_normal(t, Generator(77));
+  };
+  const Tensor values = drawn(shape, call.range ? "positive" : "normal", true, fill);
+  return with_layout(values.to(call.dtype), call.seed);
 }
 
 // The value, and the gradient of each argument, undefined for those that need none.
