@@ -158,7 +158,7 @@ BenchResult repeat(const BenchOptions& options, F once) {
   result.repetitions = static_cast<int64_t>(all.size());
   result.page_faults = static_cast<double>(faults) / static_cast<double>(all.size());
   result.peak_memory = peak_resident_memory();
-  result.machine = {median(products), median(exps), bytes_per_second(0.1)};
+  result.machine = {median(products), median(exps), bytes_per_second(std::min(0.1, total / 8))};
   return result;
 }
 
