@@ -80,7 +80,7 @@ std::string config_for(const std::string& variant) {
   const bool causal = attention::capabilities(variant).causal_only;
   text.insert(text.find("[data]"), std::string("dropout = 0.1\n") +
                                        (causal ? "causal = true\n" : "") + "\n" + attention + "\n");
-  text.replace(text.find("steps = 20"), 10, "steps = 50\nema_decay = 0.9\nmicro_batches = 2");
+  text.replace(text.find("steps = 20"), 10, "steps = 30\nema_decay = 0.9\nmicro_batches = 2");
   return text + "schedule = \"cosine\"\nwarmup_steps = 5\n";
 }
 
@@ -121,7 +121,7 @@ TEST_CASE("resuming gives the bits of a run without interruption") {
     CHECK_THAT(stopped.err, Contains("longhand train --resume " + out));
     const int64_t step = train::load(folder / (out + "/checkpoints/last.h5")).training.step;
     REQUIRE(step > 0);
-    REQUIRE(step < 50);
+    REQUIRE(step < 30);
     // As if it had continued after that checkpoint and then been killed.
     std::ofstream(folder / (out + "/metrics.jsonl"), std::ios::app)
         << R"({"step":)" << step + 1 << R"(,"split":"train","loss":9})"
@@ -179,25 +179,25 @@ TEST_CASE("a run stops after a given step, evaluated, and goes on with the same 
   CHECK(with({"--out", "other", "--until", "0"}).code == 2);
 }
 
-// Redraws within the hundred steps, and options without which 64 tokens leave a variant little to do.
+// Redraws within the steps, and options without which 32 tokens leave a variant little to do.
 const std::map<std::string, std::vector<std::string>> options_of_example{
-    {"aft", {"kind=local", "window=16"}},
-    {"bigbird", {"block=8", "random_blocks=1", "dropout=0.1"}},
-    {"eva", {"window=16", "chunk=4"}},
-    {"linformer", {"k=32", "sharing=layerwise", "dropout=0.1"}},
-    {"moba", {"block=8"}},
-    {"nystrom", {"landmarks=16", "conv_kernel=5"}},
+    {"aft", {"kind=local", "window=8"}},
+    {"bigbird", {"block=4", "random_blocks=1", "dropout=0.1"}},
+    {"eva", {"window=8", "chunk=4"}},
+    {"linformer", {"k=16", "sharing=layerwise", "dropout=0.1"}},
+    {"moba", {"block=4"}},
+    {"nystrom", {"landmarks=8", "conv_kernel=5"}},
     {"parallel", {"parts=window(window=8) | linear(feature_map=taylor2)"}},
     {"path", {"forget=true"}},
-    {"performer", {"redraw_interval=30"}},
-    {"reformer", {"buckets=8", "window=8"}},
-    {"rff", {"guard=clamp", "redraw_interval=30"}},
-    {"scatterbrain", {"window=16", "features=64"}},
-    {"skyformer", {"landmarks=32", "redraw_interval=30"}},
+    {"performer", {"redraw_interval=10"}},
+    {"reformer", {"buckets=8", "window=4"}},
+    {"rff", {"guard=clamp", "redraw_interval=10"}},
+    {"scatterbrain", {"window=8", "features=64"}},
+    {"skyformer", {"landmarks=16", "redraw_interval=10"}},
     {"softmax", {"dropout=0.1"}},
     {"svd", {"rank=4"}},
     {"topk", {"k=4", "dropout=0.1"}},
-    {"window", {"window=8", "global_tokens=4", "dropout=0.1"}}};
+    {"window", {"window=4", "global_tokens=4", "dropout=0.1"}}};
 
 // Every fourth variant each, so that ctest runs them at the same time.
 TEMPLATE_TEST_CASE_SIG(
@@ -210,8 +210,9 @@ TEMPLATE_TEST_CASE_SIG(
   std::vector<std::string> train{"train",
                                  LONGHAND_CONFIGS "/variants.toml",
                                  "--set",
-                                 "train.steps=60",
-                                 "train.log_every=6",
+                                 "train.steps=30",
+                                 "train.log_every=3",
+                                 "data.length=32",
                                  "attention.type=" + variant};
   if (attention::capabilities(variant).causal_only) train.push_back("model.causal=true");
   if (const auto more = options_of_example.find(variant); more != options_of_example.end())
