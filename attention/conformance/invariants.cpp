@@ -44,7 +44,7 @@ Tensor in_f64(const Tensor& x) { return x.to(DType::f64); }
 void shapes(const Subject& s, Findings& f) {
   const int64_t B = 2, H = 2, D = 4;
   const auto layouts = all_layouts();
-  for (const int64_t N : {1, 7, 67}) {
+  for (const int64_t N : {1, 67}) {
     const auto variant = s.make({.max_length = 67});
     const Sample x = sample({B, N, H, D});
     for (size_t round = 0; round < 2 * layouts.size(); ++round) {
@@ -366,7 +366,7 @@ void thread_counts(const Subject& s, Findings& f) {
   } restore;
   set_threads(1);
   const Outcome first = run(*variant, x, mask);
-  for (const int n : {2, 3, 4, 8}) {
+  for (const int n : {2, 3, 8}) {
     set_threads(n);
     each_same(f, concat_message("1 and ", n, " threads"), run(*variant, x, mask), first);
   }
@@ -403,36 +403,41 @@ void long_sums(const Subject& s, Findings& f) {
   const int64_t D = 4;
   const double most = 1e-5;
   const Capabilities can = s.capabilities();
-  double worst = 0;
-  int64_t longest = 0;
-  for (const int64_t N : {1024, 4096, 16384, 65536}) {
-    const int64_t queries = can.cross_lengths && !s.causal ? 16 : N;
-    const auto wide = s.make({.heads = 1, .dim = D, .max_length = N});
-    const Work takes = wide->work(queries, N);
+  // The longest that takes little: the error grows with the length.
+  std::unique_ptr<Variant> wide;
+  int64_t N = 0, queries = 0;
+  for (const int64_t length : {1024, 4096, 16384, 65536}) {
+    const int64_t rows = can.cross_lengths && !s.causal ? 16 : length;
+    auto longer = s.make({.heads = 1, .dim = D, .max_length = length});
+    const Work takes = longer->work(rows, length);
     const double operations = takes.forward.flops + 30 * takes.forward.exponentials;
-    if (operations > 3e9 || takes.bytes > 1e8 || wide->parameter_count() > 10'000'000) break;
-    const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
-    wide->load_state_dict(narrow->state_dict());
-    Tensor q = normal({1, queries, 1, D}, 1, DType::f32);
-    Tensor k = Tensor::full({1, N, 1, D}, 0.2f, DType::f32);
-    if (!can.separate_queries || can.signed_weights) k = normal({1, N, 1, D}, 2, DType::f32, 1);
-    if (!can.separate_queries)
-      for (Tensor* t : {&q, &k}) add_waves(*t);
-    Tensor v = Tensor::full({1, N, 1, D}, 0.7f, DType::f32);
-    v.select(3, 0).fill(0);
-    for (Tensor* t : {&k, &v}) t->select(1, 1).fill(0.9f);
-    const Tensor lo = forward(*narrow, q, k, v);
-    const Tensor hi = forward(*wide, in_f64(q), in_f64(k), in_f64(v));
-    for (const int64_t column : {0, 1}) {
-      // Of the last rows: in a single one, a weight with a sign may be near 0.
-      const auto last = [&](const Tensor& t) { return s.causal ? t.slice(1, N - 16, N) : t; };
-      const double error = column_error(last(lo), last(hi), column);
-      f.expect(error <= most, N, " tokens: expected a difference of f32 and f64 of at most ", most,
-               " in column ", column, ", got ", error);
-      worst = std::max(worst, error), longest = N;
-    }
+    if (operations > 5e8 || takes.bytes > 5e7) break;
+    wide = std::move(longer), N = length, queries = rows;
+    if (wide->parameter_count() > 256 * N) break;  // of pairs of tokens
   }
-  if (longest) f.measured("error ", worst, " for up to ", longest, " tokens");
+  if (!wide) return;
+  const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
+  wide->load_state_dict(narrow->state_dict());
+  Tensor q = normal({1, queries, 1, D}, 1, DType::f32);
+  Tensor k = Tensor::full({1, N, 1, D}, 0.2f, DType::f32);
+  if (!can.separate_queries || can.signed_weights) k = normal({1, N, 1, D}, 2, DType::f32, 1);
+  if (!can.separate_queries)
+    for (Tensor* t : {&q, &k}) add_waves(*t);
+  Tensor v = Tensor::full({1, N, 1, D}, 0.7f, DType::f32);
+  v.select(3, 0).fill(0);
+  for (Tensor* t : {&k, &v}) t->select(1, 1).fill(0.9f);
+  const Tensor lo = forward(*narrow, q, k, v);
+  const Tensor hi = forward(*wide, in_f64(q), in_f64(k), in_f64(v));
+  double worst = 0;
+  for (const int64_t column : {0, 1}) {
+    // Of the last rows: in a single one, a weight with a sign may be near 0.
+    const auto last = [&](const Tensor& t) { return s.causal ? t.slice(1, N - 16, N) : t; };
+    const double error = column_error(last(lo), last(hi), column);
+    f.expect(error <= most, N, " tokens: expected a difference of f32 and f64 of at most ", most,
+             " in column ", column, ", got ", error);
+    worst = std::max(worst, error);
+  }
+  f.measured("error ", worst, " for ", N, " tokens");
 }
 
 void precision(const Subject& s, Findings& f) {
@@ -483,7 +488,7 @@ void large_norms(const Subject& s, Findings& f) {
     f.expect(all_finite(o.dq) && all_finite(o.dk) && all_finite(o.dv), "a gradient in ", dtype,
              " is not finite");
   };
-  for (const double std : {1.0, 3.0, 10.0, 40.0, 100.0, 400.0, -1.0}) {
+  for (const double std : {3.0, 40.0, 100.0, 400.0, -1.0}) {
     Sample x = sample({1, N, 1, D}, DType::f32, 1, std);
     f.context(concat_message("q and k of ", std, " N(0, 1)"));
     if (std < 0) {  // features such as elu(x) + 1 are all small there, and still count
@@ -674,7 +679,7 @@ void dropout(const Subject& s, Findings& f) {
   f.expect(!identical(out(true, 1), out(true, 2)), "different passes drop the same elements");
   if (!variant->capabilities().linear) return;
   // E out = out without dropout: kept elements are divided by the probability of being kept.
-  constexpr int draws = 400;
+  constexpr int draws = 100;
   Tensor mean = Tensor::zeros(kept.shape(), DType::f64);
   for (int i = 0; i < draws; ++i) {
     const Tensor one = out(true, 100 + i);
@@ -775,7 +780,7 @@ const std::vector<Check>& invariant_checks() {
        queries_and_keys},
       {{"cross-lengths", "U9: different numbers of queries and keys work or are refused"},
        cross_lengths},
-      {{"threads", "U10: 1, 2, 3, 4 and 8 threads give the same bits"}, thread_counts},
+      {{"threads", "U10: 1, 2, 3 and 8 threads give the same bits"}, thread_counts},
       {{"precision", "f32 agrees with f64, from 1 token to more than one block"}, precision},
       {{"long-sums",
         "f32 sums over equal tokens and one other, up to 65,536, are within 1e-5 of f64"},
