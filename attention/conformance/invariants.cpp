@@ -488,7 +488,7 @@ void large_norms(const Subject& s, Findings& f) {
     f.expect(all_finite(o.dq) && all_finite(o.dk) && all_finite(o.dv), "a gradient in ", dtype,
              " is not finite");
   };
-  for (const double std : {3.0, 40.0, 100.0, 400.0, -1.0}) {
+  for (const double std : {3.0, 10.0, 40.0, 100.0, 400.0, -1.0}) {
     Sample x = sample({1, N, 1, D}, DType::f32, 1, std);
     f.context(concat_message("q and k of ", std, " N(0, 1)"));
     if (std < 0) {  // features such as elu(x) + 1 are all small there, and still count
