@@ -121,7 +121,7 @@ std::vector<Row> rows_of(const Tensor& x);
 /// `features`, queries and keys are replaced by their features.
 using Features = std::function<Row(const Row& x)>;
 using AttendOne = std::function<void(const Row& query, const std::vector<Row>& keys,
-                                  const std::vector<Row>& values, double* out)>;
+                                     const std::vector<Row>& values, double* out)>;
 Tensor naive_attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttendOne& attend,
                        bool causal = false, const Mask& mask = {}, const Features& features = {});
 

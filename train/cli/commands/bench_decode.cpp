@@ -30,7 +30,8 @@ train::Table costs_table(const std::vector<Decoded>& all) {
       .note = fmt::format(
           "A step gives one token to each sequence of the batch: medians, {}. The limit is "
           "the least time that this machine needs, to read the parameters and the state and, where "
-          "each token changes it, to write it (memory), or for the operations (products), whichever "
+          "each token changes it, to write it (memory), or for the operations (products), "
+          "whichever "
           "takes longer.",
           counted(threads(), "thread"))};
   for (const Decoded& decoded : all)
