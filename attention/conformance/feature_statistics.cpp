@@ -92,7 +92,7 @@ using Draw = Tensor (*)(const Generator&, int64_t, int64_t, RowNorm);
 // are biased by up to a third.
 void unbiased(Findings& f, const char* how, Draw draw) {
   for (const int64_t D : {2, 4, 16}) {
-    const int64_t rows = 60000 / D * D;
+    const int64_t rows = 240000 / D * D;
     const Tensor W = draw(Generator(12), rows, D, RowNorm::chi);
     Values first(D, 0.0), even(D, 1 / std::sqrt(static_cast<double>(D)));
     first[0] = 1;

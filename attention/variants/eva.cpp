@@ -141,11 +141,13 @@ class Eva final : public Variant {
     Variable W = affine(q_mean + k_mean, scale);
     if (pass.training && options_.sampled)
       W = W + Variable(training_noise(W.shape(), 2, W.dtype(), pass));
-    std::shared_ptr<BlockPattern> own;
-    for (int64_t n = 0; k_mean.size(1) > 1 && n < k_mean.size(1); ++n) {
-      if (!own) own = std::make_shared<BlockPattern>(BlockPattern{.block = 1, .key_block = c});
-      own->keys.push_back(static_cast<int32_t>(n));
-      own->begin.push_back(n + 1);
+    std::shared_ptr<BlockPattern> own;  // a single chunk is a whole sequence
+    if (const int64_t chunks = k_mean.size(1); chunks > 1) {
+      own = std::make_shared<BlockPattern>(BlockPattern{.block = 1, .key_block = c});
+      for (int64_t n = 0; n < chunks; ++n) {
+        own->keys.push_back(static_cast<int32_t>(n));
+        own->begin.push_back(n + 1);
+      }
     }
     const Variable values = softmax_attention(
         W, inputs.k, inputs.v,

@@ -13,23 +13,28 @@ shift
 sweeps=()
 while [ $# -gt 0 ] && [ "$1" != -- ]; do
   [ -f "$atlas/$1.toml" ] && [ -d "$atlas/results/$1" ] ||
-    { echo "$1: expected tracking, mad, memorization, recall, listops or language" >&2; exit 2; }
+    { echo "$1: expected one of: $(ls "$atlas/results" | xargs)" >&2; exit 2; }
   sweeps+=("$1")
   shift
 done
 [ $# -eq 0 ] || shift
-[ ${#sweeps[@]} -gt 0 ] || sweeps=(tracking mad memorization recall listops language)
-
 command -v xz >/dev/null || { echo "xz: not found; install the package xz-utils" >&2; exit 1; }
 
+unpack() {
+  [ ! -d "$directory/$1" ] || return 0
+  local part=$directory/$1.part  # another name first, so that an interrupted copy is not taken for cells
+  rm -rf "$part"
+  mkdir -p "$part"
+  find "$atlas/results/$1" -name cells.tar.xz -exec tar -xJf {} -C "$part" \;
+  mv "$part" "$directory/$1"
+}
+
+if [ ${#sweeps[@]} -eq 0 ]; then
+  for results in "$atlas"/results/*/; do unpack "$(basename "$results")"; done
+  exec "${LONGHAND:-longhand}" ablate "$atlas/atlas.toml" --out "$directory" --change-sweep "$@"
+fi
 for sweep in "${sweeps[@]}"; do
   echo "== $sweep"
-  to=$directory/$sweep
-  if [ ! -d "$to" ]; then  # unpacked under another name first, so that an interrupted copy is not taken for cells
-    rm -rf "$to.part"
-    mkdir -p "$to.part"
-    find "$atlas/results/$sweep" -name cells.tar.xz -exec tar -xJf {} -C "$to.part" \;
-    mv "$to.part" "$to"
-  fi
-  "${LONGHAND:-longhand}" ablate "$atlas/$sweep.toml" --out "$to" --change-sweep "$@"
+  unpack "$sweep"
+  "${LONGHAND:-longhand}" ablate "$atlas/$sweep.toml" --out "$directory/$sweep" --change-sweep "$@"
 done

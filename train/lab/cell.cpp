@@ -350,7 +350,7 @@ CellStates read_cells(const Grid& grid, const fs::path& sweep) {
   for (const SweepCell& cell : grid.cells) states[cell.hash];
   std::vector<CellStates::value_type*> all;
   for (auto& each : states) all.push_back(&each);
-  parallel_for_each(std::ssize(all), 1, [&](int64_t i) {  // most of the time is that of JSON
+  parallel_for_each(std::ssize(all), 1, [&](int64_t i) {  // parsing JSON takes most of the time
     all[i]->second = read_cell(sweep / "cells" / all[i]->first, manifest);
   });
   return states;

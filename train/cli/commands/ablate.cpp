@@ -464,8 +464,8 @@ int ablate_one(AblateArguments a, train::SweepEstimate& total) {
 
 // ---- several sweeps
 
-/// The arguments for each of several sweeps: the parts of a sweep file, whose directories are below --out, or what a
-/// directory holds that is no sweep itself. Empty for one sweep.
+/// The arguments for each sweep, if there are several: those that the sweep file names as parts, each with a directory
+/// below --out, or those in the directory, if it is not the directory of one sweep. Empty for one sweep.
 std::vector<AblateArguments> sweeps_of(const AblateArguments& a) {
   std::vector<AblateArguments> out;
   const fs::path given = a.status.empty() ? a.sweep : a.status;
