@@ -101,15 +101,23 @@ T lane_sum(int64_t n, F f) {
 /// lane_sum().
 template <class T, class F>
 void lane_sums(int64_t count, int64_t n, F f, T (&y)[rows_together]) {
-  if (n > 1024 || n % lanes != 0) {
+  if (n > 1024 || n % lanes != 0 || n == 0) {
     for (int64_t r = 0; r < count; ++r) y[r] = lane_sum<T>(n, [&](int64_t i) { return f(r, i); });
     return;
   }
   Eight<T> sums[rows_together] = {};
-  for (int64_t r = 0; r < count; ++r) {
-    const auto [low, high] = join_lanes(
-        int64_t{0}, n, T{0}, [&](int64_t i) { return f(r, i); }, plus);
+  const auto add_row = [&](int64_t r) __attribute__((always_inline)) {
+    const auto of_row = [&](int64_t i) { return f(r, i); };
+    Eight<T> low = eight_of<T>(0, of_row), high = eight_of<T>(8, of_row);
+    for (int64_t i = lanes; i < n; i += lanes)
+      low += eight_of<T>(i, of_row), high += eight_of<T>(i + 8, of_row);
     sums[r] = low + high;
+  };
+  if (count == rows_together) {
+#pragma GCC unroll 8
+    for (int64_t r = 0; r < rows_together; ++r) add_row(r);
+  } else {
+    for (int64_t r = 0; r < count; ++r) add_row(r);
   }
   join_rows<T>(sums, plus, y);
 }
