@@ -51,13 +51,14 @@ std::pair<BitsOf<T>, int64_t> find_highest(const BitsOf<T>* bits, int64_t n, int
   using Bits = BitsOf<T>;
   constexpr int passes_of_values = 8;
   const auto value = [](Bits x) { return std::bit_cast<T>(in_order(x)); };
-  // At least `count` numbers are >= least, and fewer are >= above.
-  Bits least = bits[0], above = bits[0];
+  Bits lowest = bits[0],
+       highest = bits[0];  // not referred to below, so that the loop is vectorised
   for (int64_t j = 0; j < n; ++j) {
-    least = std::min(least, bits[j]);
-    above = std::max(above, bits[j]);
+    lowest = bits[j] < lowest ? bits[j] : lowest;
+    highest = bits[j] > highest ? bits[j] : highest;
   }
-  ++above;
+  // At least `count` numbers are >= least, and fewer are >= above.
+  Bits least = lowest, above = highest + 1;
   int64_t at_least = n;
   for (int pass = 0; at_least > enough && above - 1 > least; ++pass) {
     const auto between = [&](Bits a, Bits b) {
@@ -117,10 +118,14 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
       for (; mask; mask &= mask - 1)
         hits[found++] = static_cast<int32_t>(j + std::countr_zero(mask));
     }
+    const size_t before = scores_.size(), after = before + static_cast<size_t>(found);
+    scores_.resize(after), indices_.resize(after);
+    T* const to_scores = scores_.data() + before;
+    int32_t* const to_indices = indices_.data() + before;
     for (int64_t h = 0; h < found; ++h) {
       const T score = block[hits[h]];
-      scores_.push_back(std::isnan(score) ? std::numeric_limits<T>::infinity() : score);
-      indices_.push_back(static_cast<int32_t>(first + begin) + hits[h]);
+      to_scores[h] = std::isnan(score) ? std::numeric_limits<T>::infinity() : score;
+      to_indices[h] = static_cast<int32_t>(first + begin) + hits[h];
     }
     if (static_cast<int64_t>(scores_.size()) >= 2 * count_ + 64) reduce();
   }
@@ -168,18 +173,20 @@ void Highest<T>::reduce() {
     // Of those equal to the count-th highest as many as there is room for.
     const int64_t room =
         at_least == count_ ? count_ : count_ - number_from<Bits>(least + 1, bits, n);
-    int64_t kept = 0, equal = 0;
-    T lowest = std::numeric_limits<T>::infinity();
+    Bits lowest = std::numeric_limits<Bits>::max();
     for (int64_t j = 0; j < n; ++j) {
+      const Bits own = bits[j] < least ? std::numeric_limits<Bits>::max() : bits[j];
+      lowest = own < lowest ? own : lowest;
+    }
+    bound_ = std::bit_cast<T>(in_order(lowest));
+    int64_t kept = 0, equal = 0;
+    for (int64_t j = 0; j < n; ++j) {  // without branches, which could not be predicted
       const bool tie = bits[j] == least, keep = (bits[j] > least) | (tie & (equal < room));
-      const T score = scores[j];
       equal += tie;
-      lowest = keep && score < lowest ? score : lowest;
-      scores[kept] = score;  // without branches, which could not be predicted
+      scores[kept] = scores[j];
       indices[kept] = indices[j];
       kept += keep;
     }
-    bound_ = lowest;
   });
   scores_.resize(static_cast<size_t>(count_));
   indices_.resize(static_cast<size_t>(count_));
