@@ -12,13 +12,12 @@
 namespace longhand::attention {
 namespace {
 
-// Calls visit(j_i, i) for the rows of a head that are taken.
+// Calls visit(j_i, i) for the rows of a head; j_i < 0: none is taken.
 template <class F>
 void for_rows(const Tensor& index, int64_t head, F visit) {
   const int64_t n = index.size(2);
   const int32_t* const at = index.data<int32_t>() + head * n;
-  for (int64_t i = 0; i < n; ++i)
-    if (at[i] >= 0) visit(at[i], i);
+  for (int64_t i = 0; i < n; ++i) visit(at[i], i);
 }
 
 }  // namespace
@@ -32,13 +31,16 @@ Variable take_rows(const Variable& x_, const Tensor& index) {
   const Variable x = tile::with_contiguous_rows(x_);
   const Tensor at = index.contiguous();
   const int64_t B = x.size(0), H = x.size(2), D = x.size(3);
-  Tensor out = Tensor::zeros({B, at.size(2), H, D}, x.dtype());
+  Tensor out = Tensor::empty({B, at.size(2), H, D}, x.dtype());
   dispatch_float(x.dtype(), [&]<class T>() {
     const tile::Heads<const T> from(x.value());
     const tile::Heads<T> to(out);
     parallel_for_each(B * H, 1, [&](int64_t head) {
       for_rows(at, head, [&, b = head / H, h = head % H](int64_t j, int64_t i) {
-        std::copy_n(from.at(b, j, h), D, to.at(b, i, h));
+        if (j >= 0)
+          std::copy_n(from.at(b, j, h), D, to.at(b, i, h));
+        else
+          std::fill_n(to.at(b, i, h), D, T{0});
       });
     });
   });
@@ -54,14 +56,14 @@ Variable take_rows(const Variable& x_, const Tensor& index) {
                       std::vector<double> sums(static_cast<size_t>(N * D));
                       simd([&, sum = sums.data()] {
                         for_rows(at, head, [&](int64_t j, int64_t i) {
+                          if (j < 0) return;
                           const T* const row = from.at(b, i, h);
 #pragma GCC ivdep
                           for (int64_t d = 0; d < D; ++d)
                             sum[j * D + d] += static_cast<double>(row[d]);
                         });
+                        for (int64_t j = 0; j < N; ++j) std::copy_n(sum + j * D, D, to.at(b, j, h));
                       });
-                      for (int64_t j = 0; j < N; ++j)
-                        std::copy_n(sums.data() + j * D, D, to.at(b, j, h));
                     });
                   });
                   slots[0].take(dx);
