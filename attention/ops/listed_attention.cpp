@@ -114,18 +114,13 @@ struct Saved {
   KeysOfQuery keys_of;
   Tensor out, sums;  // sums (B, H, N, 2): m and 1 / Σ
 
-  // Calls visit(i, its keys) for queries [begin, end), and before it prefetch(j) for the keys of the next
-  // query: their rows may be anywhere in memory.
-  template <class Prefetch, class Visit>
-  void for_queries(int64_t b, int64_t h, int64_t begin, int64_t end, Prefetch prefetch,
-                   Visit visit) const {
-    std::vector<int32_t> listed, next;
-    if (begin < end) keys_of(b, h, begin, next);
+  // Calls visit(i, its keys) for queries [begin, end).
+  template <class Visit>
+  void for_queries(int64_t b, int64_t h, int64_t begin, int64_t end, Visit visit) const {
+    std::vector<int32_t> listed;
     for (int64_t i = begin; i < end; ++i) {
-      std::swap(listed, next);
-      next.clear();
-      if (i + 1 < end) keys_of(b, h, i + 1, next);
-      for (const int32_t j : next) prefetch(j);
+      listed.clear();
+      keys_of(b, h, i, listed);
       visit(i, listed);
     }
   }
@@ -142,26 +137,22 @@ void forward(const Saved& s, Tensor& out, Tensor& sums) {
     std::vector<T> p, part(D);
     const int64_t b = task / blocks / H, h = task / blocks % H, first = task % blocks * block;
     const KeyRows<const T> k{ks.at(b, 0, h), ks.token}, v{vs.at(b, 0, h), vs.token};
-    s.for_queries(
-        b, h, first, std::min(N, first + block),
-        [&](int64_t j) {
-          prefetch_row(k.at(j), D);
-          prefetch_row(v.at(j), D);
-        },
-        [&](int64_t i, const std::vector<int32_t>& listed) {
-          if (listed.empty()) {
-            std::fill_n(to.at(b, i, h), D, T{0});
-            T* const of_none = row_of<T>(sums, b, h, i);
-            of_none[0] = -std::numeric_limits<T>::infinity();
-            of_none[1] = 1;
-            return;
-          }
-          p.resize(std::max(p.size(), listed.size()));
-          attend_to_listed<T>(qs.at(b, i, h), k, v, listed,
-                              {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
-                              static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h),
-                              row_of<T>(sums, b, h, i));
-        });
+    s.for_queries(b, h, first, std::min(N, first + block),
+                  [&](int64_t i, const std::vector<int32_t>& listed) {
+                    if (listed.empty()) {
+                      std::fill_n(to.at(b, i, h), D, T{0});
+                      T* const of_none = row_of<T>(sums, b, h, i);
+                      of_none[0] = -std::numeric_limits<T>::infinity();
+                      of_none[1] = 1;
+                      return;
+                    }
+                    p.resize(std::max(p.size(), listed.size()));
+                    attend_to_listed<T>(
+                        qs.at(b, i, h), k, v, listed,
+                        {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)}, D,
+                        static_cast<T>(s.scale), p.data(), part.data(), to.at(b, i, h),
+                        row_of<T>(sums, b, h, i));
+                  });
   });
 }
 
@@ -177,19 +168,16 @@ void backward(const Saved& s, const Tensor& grad, const Tensor& dlog_sums,
     AllKeys<T>& all = *of_head;
     const int64_t b = task / H, h = task % H;
     all.start(Heads<const T>(s.k), Heads<const T>(s.v), b, h);
-    s.for_queries(
-        b, h, 0, N, [&](int64_t j) { prefetch_row(all.at(j), 4 * D); },
-        [&](int64_t i, const std::vector<int32_t>& listed) {
-          if (listed.empty()) return;
-          p.resize(std::max(p.size(), listed.size()));
-          ds.resize(p.size());
-          add_gradients<T>(
-              {qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
-               dlog_sums.defined() ? dlog_sums.data<T>()[(b * H + h) * N + i] : T{0},
-               all.dq + i * D, row_of<T>(dadded, b, h, i)},
-              all, listed, {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)},
-              static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
-        });
+    s.for_queries(b, h, 0, N, [&](int64_t i, const std::vector<int32_t>& listed) {
+      if (listed.empty()) return;
+      p.resize(std::max(p.size(), listed.size()));
+      ds.resize(p.size());
+      add_gradients<T>({qs.at(b, i, h), outs.at(b, i, h), douts.at(b, i, h),
+                        dlog_sums.defined() ? dlog_sums.data<T>()[(b * H + h) * N + i] : T{0},
+                        all.dq + i * D, row_of<T>(dadded, b, h, i)},
+                       all, listed, {row_of<T>(s.added, b, h, i), row_of<T>(s.factors, b, h, i)},
+                       static_cast<T>(s.scale), row_of<T>(s.sums, b, h, i), p.data(), ds.data());
+    });
     put(gradients[0], b, h, all.dq, D);
     put(gradients[1], b, h, all.at(0) + 2 * D, 4 * D);
     put(gradients[2], b, h, all.at(0) + 3 * D, 4 * D);
