@@ -116,7 +116,11 @@ struct Sums {
     T low[lanes], a[lanes] = {}, b[lanes] = {};
     std::fill_n(low, n, infinity<T>);
     for (int64_t r = 0; r < count; ++r)
-      for (int64_t c = 0; c < n; ++c) low[c] = std::min(low[c], first.L[r * step + c]);
+#pragma GCC ivdep
+      for (int64_t c = 0; c < n; ++c) {
+        const T L = first.L[r * step + c];
+        low[c] = L < low[c] ? L : low[c];
+      }
     for (int64_t r = 0; r < count; ++r) {
       const Back<T> query = first.at(r * step);
 #pragma GCC ivdep
@@ -489,7 +493,7 @@ void backward_part(const Back<T>& x, const Biases<const T>& w, const Sizes& z, i
       double* const to = sums.data() + 2 * (j - first) * lanes;
       from.give(x.k + j * step, x.v + j * step, channels, to, to + lanes);
     };
-    std::fill(sums.begin(), sums.end(), 0.0);
+    std::fill_n(sums.begin(), 2 * (last - first) * lanes, 0.0);
     simd([&] {
       for (int64_t j = std::min(last, n - z.window) - 1; j >= first; --j) {
         Sums& sum = later[static_cast<size_t>(first / size)];
@@ -505,11 +509,14 @@ void backward_part(const Back<T>& x, const Biases<const T>& w, const Sizes& z, i
       (*tile)->j = first, (*tile)->cols = last - first;
       add_key_gradients(x, w, z, n, channels, **tile, sums.data());
     }
-    for (int64_t j = first; j < last; ++j)
-      for (int64_t c = 0; c < channels; ++c) {
-        dk[j * step + c] = static_cast<T>(sums[2 * (j - first) * lanes + c]);
-        dv[j * step + c] = static_cast<T>(sums[(2 * (j - first) + 1) * lanes + c]);
-      }
+    simd([=, from = sums.data()] {
+      for (int64_t j = first; j < last; ++j)
+#pragma GCC ivdep
+        for (int64_t c = 0; c < channels; ++c) {
+          dk[j * step + c] = static_cast<T>(from[2 * (j - first) * lanes + c]);
+          dv[j * step + c] = static_cast<T>(from[(2 * (j - first) + 1) * lanes + c]);
+        }
+    });
   }
 }
 
@@ -596,7 +603,11 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
   Sizes z{B, N, k.size(2) * k.size(3), causal, {}, window};
   z.lengths = tile::lengths_or("aft: lengths", lengths, B, N);
   const Tensor keys = k.value().contiguous(), values = v.value().contiguous();
-  Tensor y = Tensor::zeros(k.shape(), k.dtype()), L = Tensor::zeros(k.shape(), k.dtype());
+  // Padding is not written.
+  const auto result = [shape = k.shape(), dtype = k.dtype(), padded = lengths.defined()] {
+    return padded ? Tensor::zeros(shape, dtype) : Tensor::empty(shape, dtype);
+  };
+  Tensor y = result(), L = result();
   // Calls f(n, channels, begin, end, offset) for each sequence, part of its channels and, if they are
   // independent, `size` of its tokens.
   const auto for_parts = [](const Sizes& sizes, int64_t size, auto f) {
@@ -622,8 +633,7 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
   if (biases.defined()) operands.push_back(biases);
   return record("aft", y, operands, [=](const Tensor& grad_out, std::span<GradSlot> slots) {
     const Tensor dy = grad_out.contiguous();
-    Tensor dk = Tensor::zeros(keys.shape(), keys.dtype()),
-           dv = Tensor::zeros(keys.shape(), keys.dtype());
+    Tensor dk = result(), dv = result();
     Tensor dw;
     if (weights && slots[2]) dw = Tensor::zeros(weights.shape(), keys.dtype());
     dispatch_float(keys.dtype(), [&]<class T>() {
