@@ -73,12 +73,12 @@ class LogLinear final : public StateSpaceAttention {
     return finished(fenwick_scan(padded_operands(in, lengths), scales(in.x)), in);
   }
   Work sums_work(double tokens, double dim, double bytes) const override {
-    double products = 4 * dim, levels = 0;
-    for (double b = 1; b < tokens; b *= 2, ++levels)
-      products += std::min(2 * b * dim, 2 * dim * dim);
-    return {{tokens * products, levels * tokens},
-            {2 * tokens * products, 0},
-            2 * levels * tokens * dim * bytes};
+    // States of leaves are computed once; those of larger blocks are sums of them.
+    double products = 4 * dim + (tokens > dim ? 2 * dim * dim : 0), levels = 0;
+    for (double b = 1; b < tokens; b *= 2, ++levels) products += std::min(2 * b * dim, dim * dim);
+    // In memory: the states of all blocks, two for each leaf, and the queries with their decays.
+    return {
+        {tokens * products, levels * tokens}, {2 * tokens * products, 0}, 3 * tokens * dim * bytes};
   }
 
   nn::Linear scales_;

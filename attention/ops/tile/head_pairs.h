@@ -19,11 +19,11 @@ class HeadPairs {
             int64_t steps = 1)
       : m_(m),
         ld_(ld),
+        transposed_(scratch.take<T>(ld * m)),
         of_token_(keys),
         of_decay_(steps),
         decay_(ld, scratch),
         steps_(scratch.take<double>(ld)),
-        transposed_(scratch.take<T>(ld * m)),
         zeros_(scratch.take<T>(ld)) {
     if (g.defined()) g_.emplace(g);
   }
@@ -111,6 +111,11 @@ class HeadPairs {
     });
   }
 
+ protected:
+  const int64_t m_, ld_;
+  int64_t count_ = 0;
+  T* const transposed_;  // of a block, (m, ld)
+
  private:
   void weigh(const T* x, int64_t token, T factor, const T* powers, int64_t each, T* to) const {
     simd([=, this] {
@@ -121,11 +126,10 @@ class HeadPairs {
   }
 
   std::optional<Heads<const T>> g_;
-  const int64_t m_, ld_, of_token_, of_decay_;  // of_token: keys; of_decay: tokens
+  const int64_t of_token_, of_decay_;  // of_token: keys; of_decay: tokens
   BlockDecay<T> decay_;
   double* const steps_;
-  T *const transposed_, *const zeros_;
-  int64_t count_ = 0;
+  T* const zeros_;
 };
 
 }  // namespace longhand::attention::tile

@@ -90,6 +90,19 @@ class RowBlocks {
 
   void gradients(int64_t, int64_t block_, const Heads<const T>& dout, const T* S, T* R, bool later,
                  ScanGradients& to) {
+    if (S) {
+      load_delta(dout);
+      from_state(dout.at(b_, first_, h_), dout.token, S, delta_, dq_);
+      pairs_.from_before(dq_, m_, T{1}, dq_);
+    }
+    pair_gradients(block_, dout, S != nullptr, R, later, to);
+    if (S) retreat(0, dout, R);
+    if (to.log_decay.to.defined()) end_decay(S, R);
+  }
+  /// The gradients through pairs and through the state after the block. With `reads`, those of queries are added to
+  /// what states before it give, in query_gradients().
+  void pair_gradients(int64_t block_, const Heads<const T>& dout, bool reads, const T* R,
+                      bool later, ScanGradients& to) {
     const int64_t E = rule_.E;
     const T *const dn = dout.at(b_, first_, h_), *const values = v_.at(b_, first_, h_);
     load_delta(dout);
@@ -101,23 +114,21 @@ class RowBlocks {
     pack_transposed(dn, dout.token, count_, lanes, E, T{1}, dn_transposed_);
     pair_weights<T>(count_, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_,
                     pairs_.within(), dA_, ld_);
-    // Through the states, then through pairs.
     if (later) {
       from_state(values, v_.token, R, nullptr, dk_);
       pairs_.to_last(dk_, m_, dk_);
     }
-    if (S) {
-      from_state(dn, dout.token, S, delta_, dq_);
-      pairs_.from_before(dq_, m_, T{1}, dq_);
-    }
-    pairs_.gradients(dA_, queries(), q_.token, keys(), k_.token, dq_, S != nullptr, dk_, later);
-    if (S) retreat(0, dout, R);
-    if (to.log_decay.to.defined()) {
-      decay_gradients(to.log_decay);
-      end_decay(S, R);
-    }
+    pairs_.gradients(dA_, queries(), q_.token, keys(), k_.token, dq_, reads, dk_, later);
+    if (to.log_decay.to.defined()) decay_gradients(to.log_decay);
     if (to.q.to.defined()) put(dq_, to.q);
     if (to.k.to.defined()) put(dk_, to.k);
+  }
+  Pairs& pairs() { return pairs_; }
+  T* query_gradients() { return dq_; }
+  /// Sets dg at the end of a block.
+  void end_decay(double dg) {
+    std::fill_n(dg_, m_, 0.0);
+    dg_[0] = dg;
   }
   void end_decay(const T* S, const T* R) {
     std::fill_n(dg_, m_, 0.0);
