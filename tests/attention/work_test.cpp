@@ -14,8 +14,8 @@ constexpr int64_t N = 768, H = 2, D = 32;
 // Multiply-adds computed, as multiples of those that work() reports: without gradients and with
 // them. They differ because blocks of 48 causal queries compute products with all keys of the block, and
 // because nystrom computes the iterates of its inverse again for gradients, which is not counted;
-// log_linear computes pairs of blocks of 32 tokens, and their products again for the gradients; moba fills up the rows of a
-// block to 48; and mesa ends before it has taken all of its steps.
+// log_linear computes pairs of blocks of 32 tokens, and their products again for the gradients; moba fills
+// up the rows of a block to 48; and mesa ends before it has taken all of its steps.
 struct Case {
   std::string name;
   Settings options{};

@@ -18,7 +18,7 @@ TEST_CASE(
   const auto leaf = [](const Shape& shape, uint64_t seed) {
     return Variable(normal(shape, seed, DType::f64, 1), true);
   };
-  // Values are wider than keys, so that products change their order at 4 tokens.
+  // Blocks of 2 tokens: keys have 3 channels.
   const Variable q = leaf({2, N, 2, 3}, 1), k = leaf({2, N, 2, 3}, 2), v = leaf({2, N, 2, 5}, 3),
                  scales = leaf({2, N, 2, levels}, 4);
   const Variable g((-exp(leaf({2, N, 2}, 5))).value());
