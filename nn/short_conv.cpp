@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "longhand/autograd/ops.h"
+#include "longhand/autograd/ops/rows.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::nn {
@@ -18,20 +19,26 @@ Tensor ConvState::step(const Tensor& x, const Tensor& weight) {
   check<ShapeError>(recent_.shape() == Shape{B, kept, C} && recent_.dtype() == x.dtype(),
                     "convolution of a token: expected the shapes of the first token, got x ",
                     x.shape(), " and a weight ", weight.shape());
-  const Tensor in = x.contiguous(), filters = weight.contiguous();
+  const Tensor in = x.contiguous(), filters = weight.transpose(0, 1).contiguous();
   Tensor out = Tensor::empty({B, C}, x.dtype());
   dispatch_float(x.dtype(), [&]<class T>() {
-    const T *const w = filters.data<T>(), *const rows = recent_.data<T>();
-    T* const to = out.data<T>();
-    for (int64_t i = 0; i < B * C; ++i) {
-      const int64_t b = i / C, c = i % C;
-      T sum = w[c * (kept + 1) + kept] * in.data<T>()[i];
-      for (int64_t j = 0; j < kept; ++j)
-        sum += w[c * (kept + 1) + j] * rows[(b * kept + (position_ + j) % kept) * C + c];
-      to[i] = sum;
-    }
+    const T* const w = filters.data<T>();
+    T* const rows = recent_.data<T>();
+    ops::for_rows(
+        B, C * (kept + 1), [=, x = in.data<T>(), to = out.data<T>(), at = position_](int64_t b) {
+          const auto row = [&](int64_t j) { return rows + (b * kept + (at + j) % kept) * C; };
+          T* const y = to + b * C;
+          const T* const now = x + b * C;
+#pragma GCC ivdep
+          for (int64_t c = 0; c < C; ++c) y[c] = w[kept * C + c] * now[c];
+          for (int64_t j = 0; j < kept; ++j) {
+            const T *const f = w + j * C, *const past = row(j);
+#pragma GCC ivdep
+            for (int64_t c = 0; c < C; ++c) y[c] += f[c] * past[c];
+          }
+          if (kept > 0) std::copy_n(now, C, row(0));
+        });
   });
-  if (kept > 0) copy_into(recent_.select(1, position_ % kept), in);
   ++position_;
   return out;
 }
