@@ -109,7 +109,9 @@ class AftDecoder final : public Decoder {
       for (int64_t j = 0; j < count; ++j) {
         const T* const k = row(all_k, j);
         const T bias = biases ? biases[j] : T{0};
-        for (int64_t d = 0; d < D; ++d) top[d] = k[d] + bias > top[d] ? k[d] + bias : top[d];
+        T t[most];  // also keeps the compiler from joining tokens, which would undo vectors
+        for (int64_t d = 0; d < D; ++d) t[d] = k[d] + bias;
+        for (int64_t d = 0; d < D; ++d) top[d] = t[d] > top[d] ? t[d] : top[d];
       }
       for (int64_t d = 0; d < D; ++d) {
         const double own = math::exp(tops[d] - static_cast<double>(top[d]));
@@ -121,10 +123,11 @@ class AftDecoder final : public Decoder {
         for (int64_t j = begin; j < std::min(count, begin + summed); ++j) {
           const T *const k = row(all_k, j), *const v = row(all_v, j);
           const T bias = biases ? biases[j] : T{0};
+          T e[most];  // as t
+          for (int64_t d = 0; d < D; ++d) e[d] = math::exp(k[d] + bias - top[d]);
           for (int64_t d = 0; d < D; ++d) {
-            const T e = math::exp(k[d] + bias - top[d]);
-            x[d] += e * v[d];
-            y[d] += e;
+            x[d] += e[d] * v[d];
+            y[d] += e[d];
           }
         }
         for (int64_t d = 0; d < D; ++d)
