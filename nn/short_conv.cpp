@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "longhand/autograd/ops.h"
-#include "longhand/autograd/ops/rows.h"
+#include "longhand/core/kernels/elementwise.h"
+#include "longhand/core/parallel.h"
+#include "longhand/core/simd.h"
 #include "longhand/nn/init.h"
 
 namespace longhand::nn {
@@ -24,11 +26,16 @@ Tensor ConvState::step(const Tensor& x, const Tensor& weight) {
   dispatch_float(x.dtype(), [&]<class T>() {
     const T* const w = filters.data<T>();
     T* const rows = recent_.data<T>();
-    ops::for_rows(
-        B, C * (kept + 1), [=, x = in.data<T>(), to = out.data<T>(), at = position_](int64_t b) {
-          const auto row = [&](int64_t j) { return rows + (b * kept + (at + j) % kept) * C; };
-          T* const y = to + b * C;
-          const T* const now = x + b * C;
+    const T* const all = in.data<T>();
+    T* const results = out.data<T>();
+    const int64_t per_task =
+        std::max<int64_t>(1, kernels::elements_per_task / std::max<int64_t>(1, weight.numel()));
+    parallel_for(B, per_task, [=, kept = kept, at = position_](int64_t begin, int64_t end) {
+      simd([=] {
+        for (int64_t b = begin; b < end; ++b) {
+          const auto row = [=](int64_t j) { return rows + (b * kept + (at + j) % kept) * C; };
+          const T* const now = all + b * C;
+          T* const y = results + b * C;
 #pragma GCC ivdep
           for (int64_t c = 0; c < C; ++c) y[c] = w[kept * C + c] * now[c];
           for (int64_t j = 0; j < kept; ++j) {
@@ -37,7 +44,9 @@ Tensor ConvState::step(const Tensor& x, const Tensor& weight) {
             for (int64_t c = 0; c < C; ++c) y[c] += f[c] * past[c];
           }
           if (kept > 0) std::copy_n(now, C, row(0));
-        });
+        }
+      });
+    });
   });
   ++position_;
   return out;
