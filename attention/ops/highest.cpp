@@ -51,8 +51,8 @@ std::pair<BitsOf<T>, int64_t> find_highest(const BitsOf<T>* bits, int64_t n, int
   using Bits = BitsOf<T>;
   constexpr int passes_of_values = 8;
   const auto value = [](Bits x) { return std::bit_cast<T>(in_order(x)); };
-  Bits lowest = bits[0],
-       highest = bits[0];  // not referred to below, so that the loop is vectorised
+  // Captured by no lambda below, so that the loop is vectorised.
+  Bits lowest = bits[0], highest = bits[0];
   for (int64_t j = 0; j < n; ++j) {
     lowest = bits[j] < lowest ? bits[j] : lowest;
     highest = bits[j] > highest ? bits[j] : highest;

@@ -344,7 +344,8 @@ void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, 
 // the hardware does not foresee them.
 template <class T>
 void prefetch_rows(const Heads<T>& x, int64_t b, int64_t h, Range rows, int64_t D) {
-  for (int64_t i = rows.begin; i < rows.end; ++i) prefetch_row(x.at(b, i, h), D);
+  for (int64_t i = rows.begin; i < rows.end; ++i)
+    for (int64_t d = 0; d < D; d += 64 / int64_t{sizeof(T)}) __builtin_prefetch(x.at(b, i, h) + d);
 }
 
 // The keys that any query of the tiles attends to. The first index is even.

@@ -32,12 +32,6 @@ struct Heads {
         head(t.strides()[2]) {}
 };
 
-/// Begins to load a row of n numbers.
-template <class T>
-void prefetch_row(const T* row, int64_t n) {
-  for (int64_t d = 0; d < n; d += 64 / int64_t{sizeof(T)}) __builtin_prefetch(row + d);
-}
-
 /// Whether the rows of D numbers of x (B, N, H, D) are contiguous, and tokens do not share rows:
 /// gemm_tile() requires strides other than 0.
 inline bool has_contiguous_rows(const Tensor& x) {
