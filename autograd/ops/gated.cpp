@@ -33,20 +33,31 @@ struct SiluGate {
   }
 };
 
-// The norm, if `norms`, and whether it is of x f(z).
+// Calls loop(gate), which is compiled for each function of a gate; what is around it is not.
+template <class F>
+void with_gate(GateFunction function, F loop) {
+  if (function == GateFunction::silu)
+    loop(SiluGate{});
+  else
+    loop(SigmoidGate{});
+}
+
+// The gate, and the norm, if `norms`, and whether it is of x f(z).
 struct GatedRule {
+  GateFunction function;
   Tensor w, b;
   double eps;
   bool norms, centred, last;
 };
 
 // Rows of n numbers of one task, for use inside simd(). Groups of rows stay in the L1 cache.
-template <class T, class Gate>
+template <class T>
 struct GatedRows {
   static constexpr int64_t group = normalise::group;
   const T *x, *z, *w, *b;
   int64_t n;
   T eps;
+  GateFunction function;
   bool norms, centred, last;
 
   GatedRows(const GatedRule& rule, const Tensor& x_, const Tensor& z_)
@@ -56,6 +67,7 @@ struct GatedRows {
         b(rule.b.data<T>()),
         n(x_.size(-1)),
         eps(static_cast<T>(rule.eps)),
+        function(rule.function),
         norms(rule.norms),
         centred(rule.centred),
         last(rule.last) {}
@@ -68,8 +80,10 @@ struct GatedRows {
       Moments<T>* const s = moments + r;
       if (norms && !last) normalise::rows(from, some, n, eps, centred, w, b, s, y);
       const T* const h = norms && !last ? y : from;
+      with_gate(function, [=](auto gate) {
 #pragma GCC ivdep
-      for (int64_t i = 0; i < size; ++i) y[i] = h[i] * Gate::at(logits[i]).value;
+        for (int64_t i = 0; i < size; ++i) y[i] = h[i] * gate.at(logits[i]).value;
+      });
       if (!last) continue;
       normalise::moments_of(y, some, n, eps, centred, s);
       for (int64_t row = 0; row < some; ++row)
@@ -87,47 +101,45 @@ struct GatedRows {
       const int64_t some = std::min(group, begin + count - r), size = some * n, at = r * n;
       const T *const from = x + at, *const logits = z + at, *const dy = dout + at;
       const Moments<T>* const s = moments + r;
-      T *const dh = memory, *const to_x = dx ? dx + at : dh,
+      T *const h = memory, *const to_x = dx ? dx + at : h,
                *const to_z = dz ? dz + at : memory + group * n;
-      if (last) {
-        for (int64_t i = 0; i < size; ++i) dh[i] = from[i] * Gate::at(logits[i]).value;
-        normalise::rows_backward(dh, dy, w, s, some, n, centred, dh, T{0}, dw, db);
+      with_gate(function, [=, this](auto gate) {
+        if (last) {
+          for (int64_t i = 0; i < size; ++i) h[i] = from[i] * gate.at(logits[i]).value;
+          return;
+        }
+        for (int64_t row = 0; row < some; ++row) {
+          const Moments<T> of = norms ? s[row] : Moments<T>{0, 1};
+#pragma GCC ivdep
+          for (int64_t j = 0, i = row * n; j < n; ++j, ++i) {
+            const GateAt<T> g = gate.at(logits[i]);
+            h[i] = dy[i] * g.value;
+            to_z[i] = dy[i] * ((from[i] - of.m) * of.r * w[j] + b[j]) * g.slope;
+          }
+        }
+      });
+      // Of x f(z) in h, where dh takes its place; or of x, with dh in h.
+      if (norms)
+        normalise::rows_backward(last ? h : from, last ? dy : h, w, s, some, n, centred,
+                                 last ? h
+                                 : dx ? to_x
+                                      : nullptr,
+                                 T{0}, dw, db);
+      else if (dx)
+        std::copy_n(h, size, to_x);
+      if (!last) continue;
+      with_gate(function, [=](auto gate) {
 #pragma GCC ivdep
         for (int64_t i = 0; i < size; ++i) {
-          const GateAt<T> gate = Gate::at(logits[i]);
-          const T g = dh[i], input = from[i];
-          to_x[i] = g * gate.value;
-          to_z[i] = g * input * gate.slope;
+          const GateAt<T> g = gate.at(logits[i]);
+          const T dh = h[i], input = from[i];
+          to_x[i] = dh * g.value;
+          to_z[i] = dh * input * g.slope;
         }
-        continue;
-      }
-      for (int64_t row = 0; row < some; ++row) {
-        const Moments<T> of = norms ? s[row] : Moments<T>{0, 1};
-#pragma GCC ivdep
-        for (int64_t j = 0, i = row * n; j < n; ++j, ++i) {
-          const GateAt<T> gate = Gate::at(logits[i]);
-          dh[i] = dy[i] * gate.value;
-          to_z[i] = dy[i] * ((from[i] - of.m) * of.r * w[j] + b[j]) * gate.slope;
-        }
-      }
-      if (norms)
-        normalise::rows_backward(from, dh, w, s, some, n, centred, dx ? to_x : nullptr, T{0}, dw,
-                                 db);
-      else if (dx)
-        std::copy_n(dh, size, to_x);
+      });
     }
   }
 };
-
-template <class F>
-void dispatch_gate(DType dtype, GateFunction function, F f) {
-  dispatch_float(dtype, [&]<class T>() {
-    if (function == GateFunction::silu)
-      f.template operator()<T, SiluGate>();
-    else
-      f.template operator()<T, SigmoidGate>();
-  });
-}
 
 // Memory for the gradient of a captured tensor, if the slot needs one: the tensor itself if it has no
 // other owner.
@@ -149,7 +161,8 @@ Variable gated(const Variable& x, const Variable& logits, const GatedOptions& op
                     logits.shape());
   check<ConfigError>(norm.eps >= 0, "gated: expected eps >= 0, got ", norm.eps);
   const bool norms = options.norm.has_value();
-  const GatedRule rule{norm_parameter("gated", x, norm.weight, 1),
+  const GatedRule rule{options.function,
+                       norm_parameter("gated", x, norm.weight, 1),
                        norm_parameter("gated", x, norm.bias, 0),
                        norm.eps,
                        norms,
@@ -159,34 +172,33 @@ Variable gated(const Variable& x, const Variable& logits, const GatedOptions& op
   const int64_t n = in.size(-1), count = n ? in.numel() / n : 0;
   Tensor out = Tensor::empty_ordered(in.shape(), in.dtype(), in.strides());
   Tensor moments = Tensor::empty({norms ? count : 0, 2}, in.dtype());
-  dispatch_gate(in.dtype(), options.function, [&]<class T, class Gate>() {
-    const GatedRows<T, Gate> rows(rule, in, z);
+  dispatch_float(in.dtype(), [&]<class T>() {
+    const GatedRows<T> rows(rule, in, z);
     auto* const s = reinterpret_cast<Moments<T>*>(moments.data<T>());
     parallel_for(count, rows_per_task(n), [&, to = out.data<T>()](int64_t begin, int64_t end) {
       simd([&] { rows.forward(begin, end, s, to); });
     });
   });
-  return record("gated", out, {x, logits, norm.weight, norm.bias},
-                [x = in, z, rule, moments, function = options.function](
-                    const Tensor& grad_out, std::span<GradSlot> slots) mutable {
-                  const Tensor dout = with_strides(grad_out, x.strides());
-                  Tensor dx = gradient_over(slots[0], x), dz = gradient_over(slots[1], z);
-                  dispatch_gate(x.dtype(), function, [&]<class T, class Gate>() {
-                    const GatedRows<T, Gate> rows(rule, x, z);
-                    const auto* const s = reinterpret_cast<const Moments<T>*>(moments.data<T>());
-                    const T* const dy = dout.data<T>();
-                    T* const to_x = dx.defined() ? dx.data<T>() : nullptr;
-                    T* const to_z = dz.defined() ? dz.data<T>() : nullptr;
-                    normalise::sum_parameter_gradients<T>(
-                        rows.n ? x.numel() / rows.n : 0, rows.n, slots[2], slots[3],
-                        rows.memory_of_task(),
-                        [=](int64_t first, int64_t some, T* dw, T* db, T* memory) {
-                          rows.backward(first, some, s, dy, to_x, to_z, dw, db, memory);
-                        });
-                  });
-                  if (slots[0]) slots[0].take(dx);
-                  if (slots[1]) slots[1].take(dz);
-                });
+  return record(
+      "gated", out, {x, logits, norm.weight, norm.bias},
+      [x = in, z, rule, moments](const Tensor& grad_out, std::span<GradSlot> slots) mutable {
+        const Tensor dout = with_strides(grad_out, x.strides());
+        Tensor dx = gradient_over(slots[0], x), dz = gradient_over(slots[1], z);
+        dispatch_float(x.dtype(), [&]<class T>() {
+          const GatedRows<T> rows(rule, x, z);
+          const auto* const s = reinterpret_cast<const Moments<T>*>(moments.data<T>());
+          const T* const dy = dout.data<T>();
+          T* const to_x = dx.defined() ? dx.data<T>() : nullptr;
+          T* const to_z = dz.defined() ? dz.data<T>() : nullptr;
+          normalise::sum_parameter_gradients<T>(
+              rows.n ? x.numel() / rows.n : 0, rows.n, slots[2], slots[3], rows.memory_of_task(),
+              [=](int64_t first, int64_t some, T* dw, T* db, T* memory) {
+                rows.backward(first, some, s, dy, to_x, to_z, dw, db, memory);
+              });
+        });
+        if (slots[0]) slots[0].take(dx);
+        if (slots[1]) slots[1].take(dz);
+      });
 }
 
 }  // namespace longhand

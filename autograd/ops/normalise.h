@@ -75,11 +75,11 @@ void moments_of(const T* x, int64_t count, int64_t n, T eps, bool centred, Momen
   const T width = static_cast<T>(n);
   T m[group] = {}, sum[group] = {};
   if (centred)
-    kernels::lane_sums<T>(
+    kernels::lane_sums<T, false>(
         count, n, [=](int64_t r, int64_t j) { return x[r * n + j]; }, m);
   for (int64_t r = 0; r < group; ++r) m[r] /= width;
   // After the mean, and not as mean x² - m², which would cancel.
-  kernels::lane_sums<T>(
+  kernels::lane_sums<T, false>(
       count, n, [&](int64_t r, int64_t j) { return (x[r * n + j] - m[r]) * (x[r * n + j] - m[r]); },
       sum);
   for (int64_t r = 0; r < group; ++r) sum[r] = 1 / std::sqrt(sum[r] / width + eps);
@@ -98,9 +98,9 @@ void input_gradient_rows(const T* x, const T* dy, const T* w, const Moments<T>* 
   const T width = static_cast<T>(n);
   T mean_g[group] = {}, mean_gz[group] = {};
   if (centred)
-    kernels::lane_sums<T>(
+    kernels::lane_sums<T, false>(
         count, n, [=](int64_t r, int64_t j) { return dy[r * n + j] * w[j]; }, mean_g);
-  kernels::lane_sums<T>(
+  kernels::lane_sums<T, false>(
       count, n,
       [=](int64_t r, int64_t j) {
         return dy[r * n + j] * w[j] * ((x[r * n + j] - s[r].m) * s[r].r);

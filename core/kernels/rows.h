@@ -98,8 +98,9 @@ T lane_sum(int64_t n, F f) {
 }
 
 /// y_r = the sum of f(r, i) over i = 0 … n-1 for `count` <= rows_together rows, with the bits of
-/// lane_sum().
-template <class T, class F>
+/// lane_sum(). `unrolled` keeps the sums in registers, which is faster for rows of up to about 64
+/// numbers, and takes longer to compile.
+template <class T, bool unrolled = true, class F>
 void lane_sums(int64_t count, int64_t n, F f, T (&y)[rows_together]) {
   if (n > 1024 || n % lanes != 0 || n == 0) {
     for (int64_t r = 0; r < count; ++r) y[r] = lane_sum<T>(n, [&](int64_t i) { return f(r, i); });
@@ -113,7 +114,7 @@ void lane_sums(int64_t count, int64_t n, F f, T (&y)[rows_together]) {
       low += eight_of<T>(i, of_row), high += eight_of<T>(i + 8, of_row);
     sums[r] = low + high;
   };
-  if (count == rows_together) {
+  if (unrolled && count == rows_together) {
 #pragma GCC unroll 8
     for (int64_t r = 0; r < rows_together; ++r) add_row(r);
   } else {

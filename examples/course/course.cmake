@@ -26,6 +26,7 @@ foreach(source IN LISTS sources)
   target_link_libraries(${target} PRIVATE ${libraries} longhand_options)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME "${name}"
                         RUNTIME_OUTPUT_DIRECTORY "${course_programs}/${chapter}")
+  longhand_optimise_less(${target})
   add_dependencies(course ${target})
   if(name MATCHES "^solution_")
     string(REPLACE "_" " " exercise "${name}")
