@@ -26,8 +26,7 @@ class DeltaDecoder final : public Decoder {
       if (step > 0) one.log_decay = {};  // it is that of the token
       reads = of_.advance(state_, one);
     }
-    const Variable x(reads.to(token.v.dtype()).unsqueeze(1));
-    return of_.finished(x, of, in).value().squeeze(1);
+    return of_.finished(Variable(reads.unsqueeze(1)), of, in).value().squeeze(1);
   }
   int64_t bytes() const override {
     int64_t numbers = 0;

@@ -30,10 +30,7 @@ class StateDecoder final : public Decoder {
         ", kv_heads, D), got q ", q.shape(), ", k ", k.shape(), ", v ", v.shape());
     const Token all{q, k.defined() ? repeat_groups(k, heads_) : k, repeat_groups(v, heads_),
                     token.x};
-    Tensor out = scan_step(state_, step_(all, position_++), normalizer_);
-    if (normalizer_ == Normalizer::query)
-      out = normalised(Variable(out.unsqueeze(1)), guard_).value().squeeze(1);
-    out = out.to(v.dtype());
+    const Tensor out = scan_step(state_, step_(all, position_++), normalizer_, guard_);
     return finish_ ? finish_(out, all) : out;
   }
 

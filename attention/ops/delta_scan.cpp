@@ -270,15 +270,16 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
   const Tensor &q = x.q, &k = x.k, &v = x.v, &beta = x.beta, &g = x.log_decay,
                &r = x.read.defined() ? x.read : k;
   const bool each = g.defined() && g.rank() == 3;
-  Tensor out = Tensor::zeros({B, H, E}, DType::f64),
-         errors = Tensor::empty(out.shape(), DType::f64);
-  dispatch_float(in.k.dtype(), [&]<class T>() {
+  Tensor out = Tensor::empty({B, H, E}, q.dtype()),
+         memory = Tensor::empty({B, H, 2, E}, DType::f64);  // errors and sums
+  dispatch_float(q.dtype(), [&]<class T>() {
     const T *const queries = q.data<T>(), *const keys = k.data<T>(), *const values = v.data<T>(),
                    *const reads = r.data<T>(), *const betas = data_or_null<T>(beta),
                    *const decays = data_or_null<T>(g), *const writes = data_or_null<T>(x.write);
     parallel_for_each(B * H, heads_of_task(m * E), [&](int64_t i) {
-      simd([&, S = state.data<double>() + i * m * E, e = errors.data<double>() + i * E,
-            to = out.data<double>() + i * E] {
+      simd([&, S = state.data<double>() + i * m * E, e = memory.data<double>() + 2 * i * E,
+            outs = out.data<T>() + i * E] {
+        double* const to = e + E;
         double decay[state_rows], key[state_rows], query[state_rows], write[state_rows];
         const double of_head = decays && !each ? math::exp(static_cast<double>(decays[i])) : 1,
                      strength = betas ? static_cast<double>(betas[i]) : 1;
@@ -295,7 +296,8 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
             f(first, n, at);
           }
         };
-        for (int64_t c = 0; c < E; ++c) e[c] = writes ? 0 : static_cast<double>(values[i * E + c]);
+        for (int64_t c = 0; c < E; ++c)
+          e[c] = writes ? 0 : static_cast<double>(values[i * E + c]), to[c] = 0;
         for_rows(false, [&](int64_t first, int64_t n, int64_t at) {
           for (int64_t l = 0; l < n; ++l) key[l] = -decay[l] * static_cast<double>(reads[at + l]);
           add_rows(S + first * E, n, E, key, e);
@@ -310,6 +312,7 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
           std::copy_n(writes + at, n, write);
           update_rows<true>(rows, n, E, decay, key, e, query, to, write, values + i * E);
         });
+        std::copy_n(to, E, outs);
       });
     });
   });

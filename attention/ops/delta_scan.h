@@ -70,9 +70,9 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial = {},
                        const DeltaOptions& options = {});
 
 /// Advances the state S (B, H, m, E) by one token, whose operands have no axis N, in place and without
-/// gradients; an undefined state means zeros. Returns out (B, H, E). The state, which is a sum of
-/// corrections of all tokens, and the result are f64 whatever the dtype of the operands. Throws
-/// ShapeError if shapes do not match.
+/// gradients; an undefined state means zeros. Returns out (B, H, E) of the dtype of q. The state, which is
+/// a sum of corrections of all tokens, is f64 whatever the dtype of the operands, and so are the sums
+/// read from it. Throws ShapeError if shapes do not match.
 Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& inputs);
 
 }  // namespace longhand::attention

@@ -294,10 +294,18 @@ void reflect_keys(const Tensor& keys, const Tensor& w, const Tensor& beta) {
             of = rows.data<T>() + r * D,
             first = const_cast<T*>(keys.data<T>()) + r / H * keys.strides()[0] +
                     r % H * keys.strides()[1]] {
-        for (int64_t j = 0; j < t; ++j) {
-          T* const key = first + j * step;
-          const T factor = strength * kernels::row_dot(key, of, D);
-          for (int64_t d = 0; d < D; ++d) key[d] -= factor * of[d];
+        T dots[kernels::rows_together];
+        for (int64_t begin = 0; begin < t; begin += kernels::rows_together) {
+          const int64_t count = std::min(kernels::rows_together, t - begin);
+          T* const some = first + begin * step;
+          kernels::lane_sums<T>(
+              count, D, [=](int64_t j, int64_t d) { return some[j * step + d] * of[d]; }, dots);
+          for (int64_t j = 0; j < count; ++j) {
+            T* const key = some + j * step;
+            const T factor = strength * dots[j];
+#pragma GCC ivdep
+            for (int64_t d = 0; d < D; ++d) key[d] -= factor * of[d];
+          }
         }
       });
     });

@@ -10,6 +10,7 @@
 
 #include "longhand/attention/ops/inverse.h"
 #include "longhand/attention/ops/scan_step.h"
+#include "longhand/attention/ops/tile/state_rows.h"
 #include "longhand/autograd/grad_mode.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/rows.h"
@@ -55,50 +56,69 @@ Variable diagonal(const Variable& lambda) {
   return unsqueeze(lambda, 2) * Variable(I);
 }
 
+// The conjugate gradients of one system M x = y, from x = 0: r = y - M x, p the direction. Inside simd().
+template <class T>
+struct System {
+  T *x, *r, *p;
+  int64_t D;
+
+  struct Norms {
+    T square, least;  // |r|², and where it ends
+  };
+  Norms start(const T* y) const {
+    constexpr T relative = std::numeric_limits<T>::epsilon() / 8;
+    std::fill_n(x, D, T{0});
+    std::copy_n(y, D, r);
+    std::copy_n(y, D, p);
+    const T square = kernels::row_dot(r, r, D);
+    return {square, square * relative * relative};
+  }
+  // A step with M p. Whether the system is not yet solved; p of a solved one is 0.
+  bool step(const T* Mp, Norms& norms) const {
+    const T curvature = kernels::row_dot(p, Mp, D), before = norms.square;
+    if (before == 0 || before < norms.least || curvature <= 0) {  // not if NaN or infinite
+      std::fill_n(p, D, T{0});
+      return false;
+    }
+    const T alpha = before / curvature;
+    for (int64_t d = 0; d < D; ++d) x[d] += alpha * p[d], r[d] -= alpha * Mp[d];
+    norms.square = kernels::row_dot(r, r, D);
+    const T beta = norms.square / before;
+    for (int64_t d = 0; d < D; ++d) p[d] = r[d] + beta * p[d];
+    return true;
+  }
+};
+
 }  // namespace
 
 Tensor conjugate_gradients(const std::function<Tensor(const Tensor& p)>& product, const Tensor& y,
                            int64_t steps) {
   const int64_t D = y.size(-1), rows = y.numel() / D;
-  Tensor r = y.contiguous().clone(), p = r.clone(), x = Tensor::zeros(y.shape(), y.dtype());
-  Tensor squares = Tensor::empty({2, rows}, y.dtype());  // |r|² of each row, and where it ends
+  const Tensor in = y.contiguous();
+  Tensor x = Tensor::empty(y.shape(), y.dtype()), r = Tensor::empty(y.shape(), y.dtype()),
+         p = Tensor::empty(y.shape(), y.dtype()), all = Tensor::empty({rows, 2}, y.dtype());
   dispatch_float(y.dtype(), [&]<class T>() {
-    T *const square = squares.data<T>(), *const least = square + rows;
-    T *const all_x = x.data<T>(), *const all_r = r.data<T>(), *const all_p = p.data<T>();
-    // How many rows f is true for.
-    const auto count = [&](auto f) {
-      return parallel_sum<int64_t>(rows, std::max<int64_t>(1, 4096 / D),
-                                   [&](int64_t begin, int64_t end) {
-                                     int64_t found = 0;
-                                     simd([&] {
-                                       for (int64_t row = begin; row < end; ++row) found += f(row);
-                                     });
-                                     return found;
-                                   });
+    // How many rows f(row, its system, its norms) is true for.
+    const auto count = [&, xs = x.data<T>(), rs = r.data<T>(), ps = p.data<T>(),
+                        norms = reinterpret_cast<System<T>::Norms*>(all.data<T>())](auto f) {
+      return parallel_sum<int64_t>(
+          rows, std::max<int64_t>(1, 4096 / D), [&](int64_t begin, int64_t end) {
+            int64_t found = 0;
+            simd([&] {
+              for (int64_t row = begin, at = begin * D; row < end; ++row, at += D)
+                found += f(at, System<T>{xs + at, rs + at, ps + at, D}, norms[row]);
+            });
+            return found;
+          });
     };
-    int64_t left = count([&](int64_t row) {
-      constexpr T relative = std::numeric_limits<T>::epsilon() / 8;
-      const T* const of = all_r + row * D;
-      square[row] = kernels::row_dot(of, of, D);
-      least[row] = square[row] * relative * relative;
+    int64_t left = count([from = in.data<T>()](int64_t at, const System<T>& of, auto& norms) {
+      norms = of.start(from + at);
       return true;
     });
     for (int64_t step = 0; step < steps && (step == 0 || left > 0); ++step) {
       const Tensor products = product(p).contiguous();
-      left = count([&, all_Mp = products.data<T>()](int64_t row) {
-        const T* const Mp = all_Mp + row * D;
-        T *const xs = all_x + row * D, *const rs = all_r + row * D, *const ps = all_p + row * D;
-        const T curvature = kernels::row_dot(ps, Mp, D), before = square[row];
-        if (before == 0 || before < least[row] || curvature <= 0) {  // not if NaN or infinite
-          std::fill_n(ps, D, T{0});
-          return false;
-        }
-        const T alpha = before / curvature;
-        for (int64_t d = 0; d < D; ++d) xs[d] += alpha * ps[d], rs[d] -= alpha * Mp[d];
-        square[row] = kernels::row_dot(rs, rs, D);
-        const T beta = square[row] / before;
-        for (int64_t d = 0; d < D; ++d) ps[d] = rs[d] + beta * ps[d];
-        return true;
+      left = count([Mp = products.data<T>()](int64_t at, const System<T>& of, auto& norms) {
+        return of.step(Mp + at, norms);
       });
     }
   });
@@ -166,16 +186,27 @@ Tensor ridge_step(Tensor& A, Tensor& B, const DeltaOperands<Tensor>& in, const T
     return out;
   };
   step(A, in.q, in.k);
-  const Variable wide(lambda.to(DType::f64)), y(in.q.to(DType::f64));
+  const Tensor wide = lambda.to(DType::f64).contiguous(), y = in.q.to(DType::f64).contiguous();
   Tensor x;
   if (options.exact) {
-    x = solved(Variable(A) + diagonal(wide), y).value();
+    x = solved(Variable(A) + diagonal(Variable(wide)), Variable(y)).value();
   } else {
-    const auto product = [&](const Tensor& p) {
-      const Variable rows(p);
-      return (squeeze(matmul(unsqueeze(rows, 2), Variable(A)), 2) + wide * rows).value();
-    };
-    x = conjugate_gradients(product, y.value(), options.steps);
+    const int64_t H = y.size(1), D = y.size(2);
+    x = Tensor::empty({y.size(0) * H, 4, D}, DType::f64);  // x, r, p and M p of each head
+    parallel_for_each(x.size(0), 1, [&, A = A.data<double>()](int64_t head) {
+      simd([&, to = x.data<double>() + head * 4 * D, A = A + head * D * D,
+            lambda = wide.data<double>() + head % H * D, from = y.data<double>() + head * D] {
+        const System<double> of{to, to + D, to + 2 * D, D};
+        double* const Mp = to + 3 * D;
+        auto norms = of.start(from);
+        for (int64_t i = 0; i < options.steps; ++i) {
+          for (int64_t d = 0; d < D; ++d) Mp[d] = lambda[d] * of.p[d];
+          tile::add_rows(A, D, D, of.p, Mp);  // A is symmetric
+          if (!of.step(Mp, norms)) break;
+        }
+      });
+    });
+    x = x.select(1, 0).reshape(y.shape());
   }
   return step(B, x.to(in.q.dtype()), in.v);
 }

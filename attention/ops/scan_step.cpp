@@ -17,7 +17,8 @@ int64_t heads_of_task(int64_t numbers) {
   return std::max<int64_t>(1, (int64_t{1} << 14) / std::max<int64_t>(1, numbers));
 }
 
-Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) {
+Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer,
+                 const Guard& guard) {
   const NoGrad no_grad;
   const Shape& ks = in.k.shape();
   const int64_t B = ks[0], H = ks[1], m = ks[2], E = in.v.size(2);
@@ -41,21 +42,24 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
       in.log_decay.shape(), " and ", in.key_log.shape());
   const Tensor q = in.q.contiguous(), k = in.k.contiguous(), v = in.v.contiguous(),
                g = in.log_decay.contiguous(), key_log = in.key_log.contiguous();
-  const bool column = normalizer == Normalizer::query;
-  Tensor out = Tensor::zeros({B, H, column ? E + 1 : E}, DType::f64);
+  const bool column = normalizer == Normalizer::column,
+             sums_z = column || normalizer == Normalizer::query;
+  const int64_t width = sums_z ? E + 1 : E;
+  Tensor sums = Tensor::empty({B, H, width}, DType::f64),
+         out = column ? sums : Tensor::empty({B, H, E}, in.q.dtype());
   const bool g_each = g.defined() && g.rank() == 3, log_each = scaled && key_log.rank() == 3,
              each = g_each || log_each;
   double* const S = state.S.mutable_value().data<double>();
   double* const zs = z ? state.z.mutable_value().data<double>() : nullptr;
-  double* const outs = out.data<double>();
   double* const scales = scaled ? state.log_scale.mutable_value().data<double>() : nullptr;
-  dispatch_float(in.k.dtype(), [&]<class T>() {
+  dispatch_float(in.q.dtype(), [&]<class T>() {
     const T *const qs = q.data<T>(), *const keys = k.data<T>(), *const vs = v.data<T>(),
                    *const decays = tile::data_or_null<T>(g),
                    *const logs = tile::data_or_null<T>(key_log);
+    T* const outs = column ? nullptr : out.data<T>();
     parallel_for_each(B * H, heads_of_task(m * E), [&](int64_t head) {
-      simd([&, width = out.size(2)] {
-        double* const to = outs + head * width;
+      simd([&, to = sums.data<double>() + head * width] {
+        std::fill_n(to, width, 0.0);
         double decay[tile::state_rows], weight[tile::state_rows], key[tile::state_rows],
             query[tile::state_rows];
         for (int64_t first = 0; first < m; first += tile::state_rows) {
@@ -92,13 +96,17 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer) 
           if (zs) {
             double* const z_rows = zs + at;
             for (int64_t l = 0; l < n; ++l) z_rows[l] = decay[l] * z_rows[l] + key[l];
-            if (column)
+            if (sums_z)
               to[E] += kernels::row_dot(query, z_rows, n);
             else
               for (int64_t l = 0; l < n; ++l) query[l] /= z_rows[l];
           }
           tile::update_rows(S + at * E, n, E, decay, key, vs + head * E, query, to);
         }
+        if (column) return;
+        if (const double by = sums_z ? guard.divisor(to[E]).value : 1; by != 1)
+          for (int64_t e = 0; e < E; ++e) to[e] /= by;
+        std::copy_n(to, E, outs + head * E);
       });
     });
   });

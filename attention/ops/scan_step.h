@@ -1,6 +1,7 @@
 // A scan of one token, in place: what decoders do.
 #pragma once
 
+#include "longhand/attention/ops/normalised.h"
 #include "longhand/attention/ops/scan.h"
 
 namespace longhand::attention {
@@ -17,15 +18,19 @@ struct StepInputs {
 int64_t heads_of_task(int64_t numbers);
 
 enum class Normalizer {
-  none,     // out = Sᵀ q
-  query,    // also z·q, in the last column
-  features  // out = sum_l q_l S_l / z_l
+  none,      // out = Sᵀ q
+  query,     // out = Sᵀ q / z·q
+  features,  // out = sum_l q_l S_l / z_l
+  column     // Sᵀ q, and z·q in the last column, in f64: to be joined with other sums
 };
 
 /// Advances the state by one token, in place and without gradients; an undefined state means
-/// zeros. The state and the result are f64 whatever the dtype of the inputs: tokens are added one after
-/// the other, and in f32 a sum over 65,536 of them loses up to 3 digits. Returns out (B, H, E), or
-/// (B, H, E + 1) with Normalizer::query. With a key_log the state has a log_scale, and out is relative to e^log_scale. Throws ShapeError if shapes do not match.
-Tensor scan_step(ScanState& state, const StepInputs& inputs, Normalizer normalizer);
+/// zeros. The state and its sums are f64 whatever the dtype of the inputs: tokens are added one after
+/// the other, and in f32 a sum over 65,536 of them loses up to 3 digits. Returns out (B, H, E) of the
+/// dtype of q, where the guard is that of Normalizer::query, or (B, H, E + 1) in f64 with
+/// Normalizer::column. With a key_log the state has a log_scale, and sums are relative to e^log_scale.
+/// Throws ShapeError if shapes do not match.
+Tensor scan_step(ScanState& state, const StepInputs& inputs, Normalizer normalizer,
+                 const Guard& guard = {});
 
 }  // namespace longhand::attention

@@ -222,7 +222,7 @@ class Mamba3Decoder final : public Decoder {
     for (size_t i = 0; i < written_.size(); ++i)
       if (of.written[i].defined()) written_[i] = of.written[i].value();
     if (of.turned.defined()) turned_ = of.turned.value();
-    const Variable read(sums.to(token.v.dtype()).unsqueeze(1));
+    const Variable read(sums.unsqueeze(1));
     return of_.finished(of.added.defined() ? read + of.added : read, in).value().squeeze(1);
   }
   int64_t bytes() const override {

@@ -200,7 +200,7 @@ class ScatterbrainDecoder final : public Decoder {
                                    .k = exp(key - c).value().squeeze(1),
                                    .v = v,
                                    .key_log = c.value().squeeze(3).squeeze(1)},
-                                  Normalizer::query);
+                                  Normalizer::column);
     const Variable log_scale = cast(squeeze(squeeze(a, 3), 1), DType::f64) +
                                Variable(state_.log_scale.value()) -
                                std::log(static_cast<double>(far_features()));  // (B, H)

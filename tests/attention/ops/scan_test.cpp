@@ -374,7 +374,7 @@ TEST_CASE("scan: one token at a time") {
     CHECK(near(scan_step(stepped,
                          {q.select(1, i), k.select(1, i), v.select(1, i),
                           g.defined() ? g.select(1, i) : g},
-                         normalizer ? Normalizer::query : Normalizer::none),
+                         normalizer ? Normalizer::column : Normalizer::none),
                row, 1e-13));
     const auto of = [&](const Tensor& t) {
       return t.defined() ? Variable(t.slice(1, i, i + 1)) : Variable();
