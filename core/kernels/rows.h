@@ -87,7 +87,8 @@ T lane_sum(int64_t n, F f) {
   for (int64_t begin = 0; begin < n; begin += block) {
     const int64_t end = std::min(n, begin + block), whole = end - (end - begin) % lanes;
     auto [low, high] = join_lanes(begin, whole, T{0}, f, plus);
-    for (int64_t i = whole; i < end; ++i) (i - whole < 8 ? low : high)[(i - whole) % 8] += f(i);
+    for (int64_t i = whole; i < std::min(end, whole + 8); ++i) low[i - whole] += f(i);
+    for (int64_t i = whole + 8; i < end; ++i) high[i - whole - 8] += f(i);
     const Eight<T> eight = low + high;
     T four[4], two[2];
     for (int l = 0; l < 4; ++l) four[l] = eight[l] + eight[l + 4];
