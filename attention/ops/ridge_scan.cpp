@@ -98,7 +98,7 @@ Tensor conjugate_gradients(const std::function<Tensor(const Tensor& p)>& product
   Tensor x = Tensor::empty(y.shape(), y.dtype()), r = Tensor::empty(y.shape(), y.dtype()),
          p = Tensor::empty(y.shape(), y.dtype()), all = Tensor::empty({rows, 2}, y.dtype());
   dispatch_float(y.dtype(), [&]<class T>() {
-    // How many rows f(row, its system, its norms) is true for.
+    // How many rows f(where the row begins, its system, its norms) is true for.
     const auto count = [&, xs = x.data<T>(), rs = r.data<T>(), ps = p.data<T>(),
                         norms = reinterpret_cast<System<T>::Norms*>(all.data<T>())](auto f) {
       return parallel_sum<int64_t>(

@@ -119,12 +119,10 @@ struct GatedRows {
         }
       });
       // Of x f(z) in h, where dh takes its place; or of x, with dh in h.
+      T* const normed = last ? h : to_x;
       if (norms)
         normalise::rows_backward(last ? h : from, last ? dy : h, w, s, some, n, centred,
-                                 last ? h
-                                 : dx ? to_x
-                                      : nullptr,
-                                 T{0}, dw, db);
+                                 last || dx ? normed : nullptr, T{0}, dw, db);
       else if (dx)
         std::copy_n(h, size, to_x);
       if (!last) continue;

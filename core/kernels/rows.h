@@ -99,8 +99,8 @@ T lane_sum(int64_t n, F f) {
 }
 
 /// y_r = the sum of f(r, i) over i = 0 … n-1 for `count` <= rows_together rows, with the bits of
-/// lane_sum(). `unrolled` keeps the sums in registers, which is faster for rows of up to about 64
-/// numbers, and takes longer to compile: f64 is for checks.
+/// lane_sum(). If `unrolled`, the sums stay in registers, which is faster for rows of up to about 64
+/// numbers but takes longer to compile; f64, which serves checks, is not by default.
 template <class T, bool unrolled = sizeof(T) == 4, class F>
 void lane_sums(int64_t count, int64_t n, F f, T (&y)[rows_together]) {
   if (n > 1024 || n % lanes != 0 || n == 0) {

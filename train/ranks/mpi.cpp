@@ -65,8 +65,8 @@ class Mpi::Engine {
       int started = 0, provided = 0;
       MPI_Initialized(&started);
       check(!started, "MPI: it was started before in this process");
-      // Its library of topologies would look for ten X displays, and where no file names localhost wait for
-      // name servers, 5 s each time.
+      // hwloc, which Open MPI calls, would look for X displays on localhost. Where /etc/hosts does not name
+      // it, that search waits 5 s for a name server.
       setenv("HWLOC_COMPONENTS", "-gl", 0);
       require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
       require(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
