@@ -22,6 +22,16 @@
 #include "longhand/core/simd.h"
 
 namespace longhand::attention {
+
+template void tile::attend_to_listed(const float*, const KeyRows<const float>&,
+                                     const KeyRows<const float>&, const std::vector<int32_t>&,
+                                     const OfList<float>&, int64_t, float, float*, float*, float*,
+                                     float*);
+template void tile::attend_to_listed(const double*, const KeyRows<const double>&,
+                                     const KeyRows<const double>&, const std::vector<int32_t>&,
+                                     const OfList<double>&, int64_t, double, double*, double*,
+                                     double*, double*);
+
 namespace {
 
 using namespace tile;

@@ -123,5 +123,14 @@ void attend_to_listed(const T* q, const KeyRows<const T>& k, const KeyRows<const
     });
   });
 }
+// Compiled in listed_attention.cpp.
+extern template void attend_to_listed(const float*, const KeyRows<const float>&,
+                                      const KeyRows<const float>&, const std::vector<int32_t>&,
+                                      const OfList<float>&, int64_t, float, float*, float*, float*,
+                                      float*);
+extern template void attend_to_listed(const double*, const KeyRows<const double>&,
+                                      const KeyRows<const double>&, const std::vector<int32_t>&,
+                                      const OfList<double>&, int64_t, double, double*, double*,
+                                      double*, double*);
 
 }  // namespace longhand::attention::tile
