@@ -21,12 +21,9 @@ Work ScanAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double width = H * D, gate = gate_ ? 1 : 0,
                numbers = N * width * (1 + 3 * gate + (output_.norm ? 1 : 0));
-  const auto counts = [&, N = N](const Work::Counts& token, double products) -> Work::Counts {
-    return {N * (token.flops + products * gate * 2 * width * width),
-            N * (token.exponentials + gate * width)};
-  };
-  return H * sums_work(N, D, bytes) +
-         Work{counts(token_forward_, 1), counts(token_backward_, 2), numbers * bytes};
+  const Work::Counts all{N * (token_.flops + gate * 2 * width * width),
+                         N * (token_.exponentials + gate * width)};
+  return H * sums_work(N, D, bytes) + Work{all, {2 * all.flops, all.exponentials}, numbers * bytes};
 }
 
 Work ScanAttention::sums_work(double tokens, double dim, double bytes) const {

@@ -47,8 +47,8 @@ class ScanAttention : public Variant {
   /// The cost of the sums of one head, with `bytes` a number; by default of a scan.
   virtual Work sums_work(double tokens, double dim, double bytes) const;
 
-  /// The cost of the operands of a token in all heads, in forward() and for gradients.
-  Work::Counts token_forward_, token_backward_;
+  /// The cost of the operands of a token in all heads, in forward(); gradients take twice the flops.
+  Work::Counts token_;
   std::optional<nn::Parameter> skip_;  // s (H), for derived classes
 
  private:

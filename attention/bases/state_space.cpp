@@ -19,8 +19,7 @@ StateSpaceAttention::StateSpaceAttention(const nn::Scope& scope_, const Config& 
              // the default of PyTorch, from which the authors' code starts
              nn::init::uniform(1 / std::sqrt(static_cast<double>(config.width())))) {
   if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
-  token_forward_ = HeadDecay::work(config);
-  token_backward_ = {2 * token_forward_.flops, token_forward_.exponentials};
+  token_ = HeadDecay::work(config);
 }
 
 ScanInputs StateSpaceAttention::operands(const Inputs& in) const {

@@ -52,11 +52,9 @@ class Gla final : public ScanAttention {
       : ScanAttention(scope_, config, options.output()),
         temperature_(options.temperature),
         decay_(scope("decay"), config.width(), config.width(), options.decay_rank) {
-    const double width = static_cast<double>(config.width()),
-                 product = 4 * width * static_cast<double>(options.decay_rank);
+    const double width = static_cast<double>(config.width());
     // Of a decay: σ, and the power that is its use.
-    token_forward_ = {product, 2 * width};
-    token_backward_ = {2 * product, 2 * width};
+    token_ = {4 * width * static_cast<double>(options.decay_rank), 2 * width};
   }
 
   ScanInputs operands(const Inputs& in) const override {

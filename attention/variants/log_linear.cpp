@@ -55,8 +55,7 @@ class LogLinear final : public StateSpaceAttention {
         multiplier_(scope("multiplier"), {config.heads * options.levels}, nn::init::ones()) {
     const auto width = static_cast<double>(config.width()),
                all = static_cast<double>(config.heads * options.levels);
-    token_forward_.flops += 2 * width * all, token_forward_.exponentials += all;
-    token_backward_.flops += 4 * width * all, token_backward_.exponentials += all;
+    token_.flops += 2 * width * all, token_.exponentials += all;
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;

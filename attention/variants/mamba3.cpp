@@ -85,8 +85,7 @@ class Mamba3 final : public ScanAttention {
     const auto h = static_cast<double>(H), w = static_cast<double>(config.width()),
                a = static_cast<double>(angles_);
     const double maps = options.trapezoid ? 3 : 2;
-    token_forward_ = {2 * w * (maps * h + a), (maps + 1) * h + a + 2 * h * a};
-    token_backward_ = {2 * token_forward_.flops, token_forward_.exponentials};
+    token_ = {2 * w * (maps * h + a), (maps + 1) * h + a + 2 * h * a};
   }
 
   // The operands, and what they are computed from: keys before and after norm and rotation, and shares of values.
