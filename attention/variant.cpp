@@ -203,6 +203,11 @@ DropoutOptions Variant::weight_dropout(double p, const nn::Pass& pass) const {
   return options;
 }
 
+Variable Variant::heads_of_pass(const Variable& x, int axis, int64_t count, const nn::Pass& pass) {
+  if (!pass.heads.of || !x.defined()) return x;
+  return slice(x, axis, pass.heads.first, pass.heads.first + count);
+}
+
 Tensor Variant::training_noise(Shape shape, int axis, DType dtype, const nn::Pass& pass) const {
   const auto [first, heads] = pass.heads;
   const int64_t own = shape[axis];

@@ -98,9 +98,7 @@ class Lowrank final : public Variant {
     const int64_t B = q.size(0), N = q.size(1), H = q.size(2), first = first_token(pass);
     check_length(first + N);
     const auto rows_of = [&](const Variable& x) {
-      const Variable of_heads =
-          pass.heads.of ? slice(x, 0, pass.heads.first, pass.heads.first + H) : x;
-      return slice(of_heads, 1, first, first + N);
+      return slice(heads_of_pass(x, 0, H, pass), 1, first, first + N);
     };
     const Variable U = rows_of(u_), V = rows_of(v_);  // (H, N, r)
     const Variable X = transpose(v, 1, 2);            // (B, H, N, D)

@@ -177,8 +177,7 @@ class Nystrom final : public Variant {
       out = all ? padded_first : where(few, padded_first, out);
     }
     if (conv_) {
-      const Variable filters =
-          pass.heads.of ? slice(*conv_, 0, pass.heads.first, pass.heads.first + H) : *conv_;
+      const Variable filters = heads_of_pass(*conv_, 0, H, pass);
       const Variable filtered = nn::conv_of_pass(reshape(v, {B, N, H * D}), filters, {}, pass);
       out = out + reshape(filtered, {B, N, H, D});
     }

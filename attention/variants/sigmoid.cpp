@@ -73,8 +73,7 @@ class Sigmoid final : public Variant {
 
   Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override {
     const int64_t B = in.q.size(0), H = in.q.size(2);
-    const Variable b =
-        pass.heads.of ? slice(bias(), 0, pass.heads.first, pass.heads.first + H) : bias();
+    const Variable b = heads_of_pass(bias(), 0, H, pass);
     return softmax_attention(
         in.q, in.k, in.v,
         {.causal = config().causal,

@@ -114,9 +114,7 @@ class Softmax final : public Variant {
     if (pass.heads.of && !slopes_.empty())
       slopes.assign(slopes_.begin() + pass.heads.first,
                     slopes_.begin() + pass.heads.first + q.size(2));
-    Variable sink_score = sink();
-    if (sink_score.defined() && pass.heads.of)
-      sink_score = slice(sink_score, 0, pass.heads.first, pass.heads.first + q.size(2));
+    const Variable sink_score = heads_of_pass(sink(), 0, q.size(2), pass);
     if (takes_all(mask)) {
       const SoftmaxAttentionOptions options{.scale = scale_,
                                             .causal = config().causal,

@@ -135,8 +135,7 @@ class Synthesizer final : public Variant {
     check_length(N);
     const DropoutOptions drop = weight_dropout(dropout_, pass);
     if (!scores_) return dense(inputs, mask, pass, drop);
-    Variable s = scores({}, 0, N, N);
-    if (pass.heads.of) s = slice(s, 1, pass.heads.first, pass.heads.first + H);
+    const Variable s = heads_of_pass(scores({}, 0, N, N), 1, H, pass);
     Variable p = softmax(masked_scores(s, config().causal, mask.lengths));
     if (drop.p > 0) p = dropout(broadcast_to(p, {B, H, N, N}), drop);
     return transpose(matmul(p, transpose(inputs.v, 1, 2)), 1, 2);
@@ -147,9 +146,7 @@ class Synthesizer final : public Variant {
     const int64_t B = inputs.v.size(0), N = inputs.v.size(1), H = inputs.v.size(2),
                   D = inputs.v.size(3), width = std::max(hidden_, D);
     const auto rows = [&](const Variable& x) {  // of the heads of inputs, (N, H, …)
-      const Variable of_heads =
-          pass.heads.of ? slice(x, 0, pass.heads.first, pass.heads.first + H) : x;
-      return transpose(slice(of_heads, 1, 0, N), 0, 1);
+      return transpose(slice(heads_of_pass(x, 0, H, pass), 1, 0, N), 0, 1);
     };
     const Variable W = rows(*weight_), b = rows(*bias_);  // (N, H, r), (N, H)
     const Variable out = softmax_attention(filled_up(inputs.x, width),
