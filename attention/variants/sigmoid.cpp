@@ -45,7 +45,7 @@ class Sigmoid final : public Variant {
     const double b =
         -std::log(static_cast<double>(options.keys != 0 ? options.keys : config.max_length));
     if (options.learned)
-      learned_bias_.emplace(scope("bias"), Shape{config.heads}, nn::init::constant(b));
+      bias_ = learned_bias_.emplace(scope("bias"), Shape{config.heads}, nn::init::constant(b));
     else
       bias_ = Variable(Tensor::full({config.heads}, b, parameter_dtype()));
   }
@@ -55,7 +55,7 @@ class Sigmoid final : public Variant {
                               {.scale = config().softmax_scale(),
                                .normalized = false,
                                .sigmoid = true,
-                               .biases = bias().value().to_vector<double>()});
+                               .biases = bias_.value().to_vector<double>()});
   }
 
   // As softmax: the backward pass computes Q Kᵀ and the exponentials again.
@@ -69,11 +69,9 @@ class Sigmoid final : public Variant {
   bool takes_all(const Mask&) const override { return true; }
 
  private:
-  const Variable& bias() const { return learned_bias_ ? *learned_bias_ : bias_; }  // (H)
-
   Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override {
     const int64_t B = in.q.size(0), H = in.q.size(2);
-    const Variable b = heads_of_pass(bias(), 0, H, pass);
+    const Variable b = heads_of_pass(bias_, 0, H, pass);
     return softmax_attention(
         in.q, in.k, in.v,
         {.causal = config().causal,
@@ -86,8 +84,8 @@ class Sigmoid final : public Variant {
   }
 
   double dropout_;
-  Variable bias_;  // b, unless it is learned
   std::optional<nn::Parameter> learned_bias_;
+  Variable bias_;  // b (H): learned_bias_, or a constant
 };
 
 using namespace conformance;

@@ -72,7 +72,7 @@ class Softmax final : public Variant {
         slopes_.push_back(
             std::exp2(-8 * static_cast<double>(h + 1) / static_cast<double>(config.heads)));
     if (options.sink == "learned")
-      learned_sink_.emplace(scope("sink"), Shape{config.heads}, nn::init::zeros());
+      sink_ = learned_sink_.emplace(scope("sink"), Shape{config.heads}, nn::init::zeros());
     else if (options.sink == "one")
       sink_ = Variable(Tensor::zeros({config.heads}, parameter_dtype()));
   }
@@ -83,7 +83,7 @@ class Softmax final : public Variant {
         {.scale = scale_,
          .window = window_,
          .slopes = slopes_,
-         .sinks = sink().defined() ? sink().value().to_vector<double>() : std::vector<double>()});
+         .sinks = sink_.defined() ? sink_.value().to_vector<double>() : std::vector<double>()});
   }
 
   // Counts Q Kᵀ and P V; in the backward pass dV, dP, dQ and dK and, if tiled, Q Kᵀ and the
@@ -103,9 +103,6 @@ class Softmax final : public Variant {
   }
 
  private:
-  // (H), or undefined.
-  const Variable& sink() const { return learned_sink_ ? *learned_sink_ : sink_; }
-
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override {
     const Variable &q = inputs.q, &k = inputs.k, &v = inputs.v;
     const int64_t N = q.size(1), M = k.size(1);
@@ -114,7 +111,7 @@ class Softmax final : public Variant {
     if (pass.heads.of && !slopes_.empty())
       slopes.assign(slopes_.begin() + pass.heads.first,
                     slopes_.begin() + pass.heads.first + q.size(2));
-    const Variable sink_score = heads_of_pass(sink(), 0, q.size(2), pass);
+    const Variable sink_score = heads_of_pass(sink_, 0, q.size(2), pass);
     if (takes_all(mask)) {
       const SoftmaxAttentionOptions options{.scale = scale_,
                                             .causal = config().causal,
@@ -164,8 +161,8 @@ class Softmax final : public Variant {
   int64_t window_;
   std::vector<double> slopes_;
   double dropout_;
-  Variable sink_;  // z of sink = "one"
   std::optional<nn::Parameter> learned_sink_;
+  Variable sink_;  // z (H): learned_sink_, or 0; undefined: none
 };
 
 using namespace conformance;
