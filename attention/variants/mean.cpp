@@ -1,8 +1,8 @@
 // Uniform attention: the limit of softmax attention when all scores are equal.
 //
 //   out_i = mean of v_j over the real tokens j (causal: over j <= i)
-#include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/decoding/kv_cache.h"
+#include "longhand/attention/definitions/definitions.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/joined.h"
 #include "longhand/attention/registry.h"
@@ -95,27 +95,15 @@ class Mean final : public Variant {
   }
 };
 
-using namespace conformance;
-
-void controls(Findings& f) {
-  has_weights(f, "mean: equal weights", "mean", {},
-              [](const Variable&, const Variable&, const Tensor& visible) {
-                return definitions::mean(visible, DType::f64);
-              });
-  has_weights(f, "none: itself", "none", {},
-              [](const Variable&, const Variable&, const Tensor& visible) {
-                return definitions::none(visible, DType::f64);
-              });
-}
-
 }  // namespace
 
 Spec mean_variant() {
   return make_spec<MeanOptions, Mean>(
       {.summary = "the mean of all values: uniform attention, a baseline",
        .paper = "-",
-       .evidence = {{"weights", "mean: equal over all visible tokens; none: the token itself only",
-                     controls}}});
+       .weights = [](const DefinitionInputs& in) {
+         return definitions::mean(in.visible, in.q.dtype());
+       }});
 }
 
 }  // namespace longhand::attention
