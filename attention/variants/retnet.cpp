@@ -70,19 +70,14 @@ void retention_weights(Findings& f) {
   for (const int64_t fastest : {5, 40}) {                                     // 1 - 2^-40: no decay
     const OptionSet options = extended(plain_retnet, {{"fastest", fastest}});
     const Tensor expected = definitions::retention(q, k, fastest == 5 ? g : Variable()).value();
-    const double error = distance(weights(*make_variant("retnet", options, made(true)),
-                                          one(x.q, 0, N), one(x.k, 0, N)),
-                                  expected.select(0, 0).select(0, 0)),
-                 most = fastest == 5 ? 1e-13 : 1e-10;
-    f.expect(error <= most, "fastest = ", fastest, ": weights differ by ", error);
-    f.measured("fastest = ", fastest, " to ", error);
+    equal(f, concat_message("fastest = ", fastest),
+          weights(*make_variant("retnet", options, made(true)), one(x.q, 0, N), one(x.k, 0, N)),
+          expected.select(0, 0).select(0, 0), fastest == 5 ? 1e-13 : 1e-10);
   }
   // Every head has a decay of its own.
   const Tensor out = forward(*make_variant("retnet", plain_retnet, made(true)), x);
   const Variable expected = definitions::apply(definitions::retention(q, k, g), Variable(x.v));
-  const double worst = distance(out, expected.value());
-  f.expect(worst <= 1e-12, "results of all heads differ by ", worst);
-  f.measured("all heads to ", worst);
+  equal(f, "all heads", out, expected.value(), 1e-12);
 }
 
 }  // namespace
