@@ -20,11 +20,11 @@
 namespace longhand::attention {
 namespace {
 
-struct MesaOptions {
+struct MesaOptions : DeltaRuleOptions {
   std::string solve = "cg";
   int64_t steps = 30;
   double lambda_bound = 0.25;
-  bool silu = true, norm = true, gate = false;
+  bool gate = false;
 
   void describe(OptionVisitor& v) {
     v.choice("solve", solve, {"cg", "exact"},
@@ -39,9 +39,8 @@ struct MesaOptions {
     describe_norm(v, norm);
     v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");
   }
-  DeltaRuleOptions rule() const { return {.silu = silu, .norm = norm}; }
   Capabilities capabilities() const {
-    Capabilities out = recurrence_capabilities(!norm);
+    Capabilities out = DeltaRuleOptions::capabilities();
     if (solve == "exact") out.time = "N D^3", out.memory = "N D^2";
     return out;
   }
@@ -50,7 +49,7 @@ struct MesaOptions {
 class Mesa final : public UnitDeltaAttention {
  public:
   Mesa(const nn::Scope& scope_, const Config& config, const MesaOptions& options)
-      : UnitDeltaAttention(scope_, config, options.rule()),
+      : UnitDeltaAttention(scope_, config, options),
         options_(options),
         decay_(scope("decay"), config.width(), config.heads),
         // λ starts at 0.75 above its bound: by default at 1, as in the authors' code.
