@@ -223,8 +223,6 @@ class Linformer final : public Variant {
   }
 
  private:
-  double scale() const { return config().softmax_scale(); }
-
   // Softmax attention to the tokens of a query's own block and to the slots of the other blocks.
   Variable attend_locally(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) const {
     const int64_t B = inputs.q.size(0), N = inputs.q.size(1), H = inputs.q.size(2),
@@ -236,7 +234,7 @@ class Linformer final : public Variant {
       return unsqueeze(transpose(compress(x, mask.lengths, values, pass), 1, 2), 2);
     };
     const auto scores = [&](const Variable& q, const Variable& k) {
-      return matmul(q, transpose(k, 3, 4), scale());
+      return matmul(q, transpose(k, 3, 4), config().softmax_scale());
     };
     const Variable q = by_block(inputs.q), v = by_block(inputs.v), values = slots(inputs.v, true),
                    all = concat({scores(q, by_block(inputs.k)), scores(q, slots(inputs.k, false))},
@@ -274,8 +272,7 @@ class Linformer final : public Variant {
     const Variable keys = slots(inputs.k, false), values = slots(inputs.v, true);
     return softmax_attention(
         inputs.q, keys, values,
-        {.scale = scale(),
-         .key_lengths =
+        {.key_lengths =
              options_.projection == "linear" ? Tensor() : filled_blocks(mask.lengths, block_),
          .dropout = weight_dropout(options_.dropout, pass),
          .first_query = first_token(pass)});
