@@ -28,12 +28,7 @@ class DeltaDecoder final : public Decoder {
     }
     return of_.finished(Variable(reads.unsqueeze(1)), of, in).value().squeeze(1);
   }
-  int64_t bytes() const override {
-    int64_t numbers = 0;
-    for (const Tensor& x : state_)
-      if (x.defined()) numbers += x.numel();
-    return 8 * numbers;
-  }
+  int64_t bytes() const override { return state_[0].bytes() + state_[1].bytes(); }
 
  private:
   const DeltaAttention& of_;

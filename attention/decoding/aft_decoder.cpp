@@ -56,13 +56,13 @@ class AftDecoder final : public Decoder {
     keep(token);
     forget();
   }
-  int64_t bytes() const override { return cache_.bytes() + 8 * before_.numel(); }
+  int64_t bytes() const override { return cache_.bytes() + before_.bytes(); }
   int64_t bytes_after(int64_t tokens) const override {
-    return cache_.capacity_after(tokens) * cache_.token_bytes() + 8 * before_.numel();
+    return cache_.capacity_after(tokens) * cache_.token_bytes() + before_.bytes();
   }
   Traffic traffic() const override {
     return {.read = std::min(tokens_, window_) * cache_.token_bytes(),
-            .updated = window_ > tokens_ ? 0 : 8 * before_.numel()};
+            .updated = window_ > tokens_ ? 0 : before_.bytes()};
   }
 
  private:

@@ -225,10 +225,8 @@ class Mamba3Decoder final : public Decoder {
     return of_.finished(of.added.defined() ? read + of.added : read, in).value().squeeze(1);
   }
   int64_t bytes() const override {
-    int64_t total = 0;
-    for (const Tensor& x : {state_.S.defined() ? state_.S.value() : Tensor(), turned_, written_[0],
-                            written_[1], written_[2]})
-      if (x.defined()) total += x.numel() * static_cast<int64_t>(size_of(x.dtype()));
+    int64_t total = state_.S.value().bytes() + turned_.bytes();
+    for (const Tensor& x : written_) total += x.bytes();
     return total;
   }
 

@@ -33,7 +33,7 @@ class MeanDecoder final : public Decoder {
     });
     return repeat_groups(out, heads_);
   }
-  int64_t bytes() const override { return sums_ ? sums_.numel() * 8 : 0; }
+  int64_t bytes() const override { return sums_.bytes(); }
 
  private:
   int64_t heads_;
