@@ -148,41 +148,37 @@ class ScatterbrainDecoder final : public Decoder {
  public:
   ScatterbrainDecoder(const Scatterbrain& variant, int64_t batch)
       : variant_(variant),
-        dtype_(variant.parameter_dtype()),
+        batch_(batch),
         heads_(variant.config().heads),
         window_(std::min(variant.window(), variant.config().max_length)),
-        keys_(Tensor::zeros({batch, heads_, window_, variant.config().head_dim}, dtype_)),
-        values_(keys_.clone()) {}
+        near_(batch, heads_, variant.config().head_dim, window_) {}
 
   Tensor step(const Token& token) override {
     const NoGrad no_grad;
-    const Tensor q = token.q.contiguous(), k = repeat_groups(token.k, heads_),
-                 v = repeat_groups(token.v, heads_);
+    const Tensor q = token.q.contiguous();
     const int64_t slot = next_ % window_;
     ShortVector<FarSums> far;
     if (next_ >= window_)
-      far = {add(q, keys_.select(2, slot).contiguous(), values_.select(2, slot).contiguous())};
+      far = {add(q, near_.keys().select(2, slot).contiguous(),
+                 near_.values().select(2, slot).contiguous())};
     ++next_;
-    copy_into(keys_.select(2, slot), k);
-    copy_into(values_.select(2, slot), v);
-    const int64_t count = std::min(next_, window_);
-    const Variable keys(keys_.slice(2, 0, count)), values(values_.slice(2, 0, count));
+    near_.put(slot, repeat_groups(token.k, heads_), repeat_groups(token.v, heads_));
+    const Variable keys(near_.keys().slice(2, 0, near_.size())),
+        values(near_.values().slice(2, 0, near_.size()));
     const Variable s = matmul(Variable(q.unsqueeze(2)), transpose(keys, 2, 3),
                               variant_.config().softmax_scale());  // (B, H, 1, count)
     const Variable top = max(s, 3, true), p = exp(s - top), sum_p = sum(p, {3}, true);
     const SoftmaxAttentionResult near{cast(transpose(matmul(p, values) / sum_p, 1, 2), DType::f64),
                                       cast(squeeze(top + log(sum_p), 3), DType::f64)};
     const ShortVector<int32_t> lengths(static_cast<size_t>(q.size(0)), 1);
-    return near_and_far(near, far, lengths).value().squeeze(1).to(dtype_).contiguous();
+    return near_and_far(near, far, lengths).value().squeeze(1).to(q.dtype()).contiguous();
   }
   int64_t bytes() const override {
-    const int64_t m = far_features();
-    return 2 * keys_.numel() * static_cast<int64_t>(size_of(dtype_)) +
-           keys_.size(0) * heads_ * (m * (keys_.size(3) + 1) + 1) * int64_t{8};
+    const int64_t m = far_features(), D = variant_.config().head_dim;
+    return near_.bytes() + batch_ * heads_ * (m * (D + 1) + 1) * int64_t{8};
   }
   Traffic traffic() const override {
-    const int64_t near = 2 * keys_.numel() * static_cast<int64_t>(size_of(dtype_));
-    return {.read = near, .updated = bytes() - near};
+    return {.read = near_.bytes(), .updated = bytes() - near_.bytes()};
   }
 
  private:
@@ -208,9 +204,8 @@ class ScatterbrainDecoder final : public Decoder {
   }
 
   const Scatterbrain& variant_;
-  DType dtype_;
-  int64_t heads_, window_;
-  Tensor keys_, values_;  // (B, H, w, D)
+  int64_t batch_, heads_, window_;
+  KeyValueCache near_;
   ScanState state_;
   int64_t next_ = 0;
 };
