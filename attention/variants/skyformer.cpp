@@ -12,7 +12,6 @@
 //
 // converges to M^(-1); stopping early regularises.
 #include <algorithm>
-#include <cmath>
 #include <vector>
 
 #include "longhand/attention/bases/gaussian_kernel.h"
