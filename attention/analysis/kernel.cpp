@@ -95,20 +95,17 @@ void measure(KernelError& e, const Tensor& K, double largest_eigenvalue, bool ra
              const KernelOptions& options, const Generator& generator, const Matrix& matrix) {
   const int64_t R = random ? options.draws : 1, E = random ? options.ensemble : 1;
   Values errors(R * E), of_mean(R), of_single(R), least(R);
-  parallel_for(R, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const Generator own = generator.fork(static_cast<uint64_t>(r));
-      Tensor mean = Tensor::zeros(K.shape(), DType::f64);
-      for (int64_t i = 0; i < E; ++i) {
-        const Tensor one = matrix(e.size, own.fork(static_cast<uint64_t>(i)));
-        errors[r * E + i] = relative_error(one, K);
-        if (i == 0) least[r] = symmetric_eigenvalues(one).data<double>()[0] / largest_eigenvalue;
-        add(mean, one, 1 / static_cast<double>(E));
-      }
-      of_mean[r] = relative_error(mean, K);
-      if (random && single)
-        of_single[r] = relative_error(matrix(E * e.size, own.fork("single")), K);
+  parallel_for_each(R, 1, [&](int64_t r) {
+    const Generator own = generator.fork(static_cast<uint64_t>(r));
+    Tensor mean = Tensor::zeros(K.shape(), DType::f64);
+    for (int64_t i = 0; i < E; ++i) {
+      const Tensor one = matrix(e.size, own.fork(static_cast<uint64_t>(i)));
+      errors[r * E + i] = relative_error(one, K);
+      if (i == 0) least[r] = symmetric_eigenvalues(one).data<double>()[0] / largest_eigenvalue;
+      add(mean, one, 1 / static_cast<double>(E));
     }
+    of_mean[r] = relative_error(mean, K);
+    if (random && single) of_single[r] = relative_error(matrix(E * e.size, own.fork("single")), K);
   });
   e.draws = R * E;
   e.error = estimate_of_positive(errors);

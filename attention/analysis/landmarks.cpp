@@ -77,25 +77,23 @@ std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options,
   for (const LandmarkTarget target : targets)
     for (const int64_t m : sizes) out.push_back({.target = target, .landmarks = m});
   std::vector<std::vector<double>> errors(out.size(), std::vector<double>(options.draws));
-  parallel_for(options.draws, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t draw = begin; draw < end; ++draw) {
-      const Generator generator = Generator(options.seed).fork("landmarks").fork(draw);
-      Tensor q, k;
-      if (heads.empty()) {
-        q = Tensor::empty({N, D}, DType::f64), k = Tensor::empty({N, D}, DType::f64);
-        fill_normal(q, generator.fork("q"), 0, std);
-        fill_normal(k, generator.fork("k"), 0, std);
-      } else {
-        const HeadInputs& head = heads[static_cast<size_t>(draw % std::ssize(heads))];
-        q = head.q.reshape({N, D}), k = head.k.reshape({N, D});
-      }
-      Tensor S;
-      for (size_t e = 0; e < out.size(); ++e) {
-        const size_t i = e % sizes.size();
-        if (i == 0) S = kernel(out[e].target, q, k);
-        RandomStream random(generator.fork("landmarks").fork(i));
-        errors[e][draw] = error_of(out[e].target, S, q, k, draw_subset(random, N, sizes[i]));
-      }
+  parallel_for_each(options.draws, 1, [&](int64_t draw) {
+    const Generator generator = Generator(options.seed).fork("landmarks").fork(draw);
+    Tensor q, k;
+    if (heads.empty()) {
+      q = Tensor::empty({N, D}, DType::f64), k = Tensor::empty({N, D}, DType::f64);
+      fill_normal(q, generator.fork("q"), 0, std);
+      fill_normal(k, generator.fork("k"), 0, std);
+    } else {
+      const HeadInputs& head = heads[static_cast<size_t>(draw % std::ssize(heads))];
+      q = head.q.reshape({N, D}), k = head.k.reshape({N, D});
+    }
+    Tensor S;
+    for (size_t e = 0; e < out.size(); ++e) {
+      const size_t i = e % sizes.size();
+      if (i == 0) S = kernel(out[e].target, q, k);
+      RandomStream random(generator.fork("landmarks").fork(i));
+      errors[e][draw] = error_of(out[e].target, S, q, k, draw_subset(random, N, sizes[i]));
     }
   });
   for (size_t e = 0; e < out.size(); ++e) {

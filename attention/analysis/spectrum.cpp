@@ -53,11 +53,9 @@ Spectrum spectrum(const std::vector<HeadInputs>& sequences, bool causal) {
     check<ConfigError>(in.length() == sequences[0].length(),
                        "spectra: expected sequences of one length, got ", sequences[0].length(),
                        " and ", in.length());
-  parallel_for(std::ssize(sequences), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto values = svd(exact_weights(sequences[i], causal)).s.to_vector<double>();
-      all[i] = {values, cumulative_energy(values, false), cumulative_energy(values, true)};
-    }
+  parallel_for_each(std::ssize(sequences), 1, [&](int64_t i) {
+    const auto values = svd(exact_weights(sequences[i], causal)).s.to_vector<double>();
+    all[i] = {values, cumulative_energy(values, false), cumulative_energy(values, true)};
   });
   const auto mean = [&](const auto& f) {
     std::vector<double> each;
