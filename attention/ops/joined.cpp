@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <span>
 
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
@@ -58,29 +59,43 @@ Variable log_sum_exp_before(const Variable& x, const Join& join) {
   return squeeze(log(sum(exp(all - top), {0}, true)) + top, 0);
 }
 
+Shape with_front(Shape front, const Variable& x, int first) {
+  for (int axis = first; axis < x.rank(); ++axis) front.push_back(x.size(axis));
+  return front;
+}
+
+Variable side_by_side(const Variables& parts, int first) {
+  Variables flat;
+  for (const Variable& x : parts) {
+    Shape joined(std::span(x.shape().begin(), first));
+    joined.push_back(with_front({}, x, first).numel());
+    flat.push_back(reshape(x, joined));
+  }
+  return flat.size() == 1 ? flat[0] : concat(flat, first);
+}
+
+Variables apart(const Variable& y, const Variables& parts, int first) {
+  Variables out;
+  int64_t begin = 0;
+  for (const Variable& x : parts) {
+    const int64_t end = begin + with_front({}, x, first).numel();
+    out.push_back(reshape(slice(y, 2, begin, end), with_front({y.size(0), y.size(1)}, x, first)));
+    begin = end;
+  }
+  return out;
+}
+
 Variables state_before(
     const Variables& own, const Variables& neutral,
     const std::function<Variables(const Variables& left, const Variables& right)>& combine,
     const Join& join) {
-  Variables flat;
-  for (const Variable& x : own) {
-    const int64_t B = x.size(0), H = x.size(1);
-    flat.push_back(reshape(x, {B, H, x.value().numel() / (B * H)}));
-  }
-  const Variable all = join.all(flat.size() == 1 ? flat[0] : concat(flat, 2));  // (P, B, H, …)
+  const Variable all = join.all(side_by_side(own, 2));  // (P, B, H, …)
   Variables state;
   for (int64_t p = 0; p < join.parts(); ++p) {
     // The same operations for each part, so that all take part in the gradient of the exchange.
     const Tensor used = Tensor::full({1}, p < join.part(), DType::u8);
-    const Variable of_part = select(all, 0, p);
-    Variables next;
-    int64_t begin = 0;
-    for (size_t i = 0; i < own.size(); ++i) {
-      const int64_t end = begin + flat[i].size(2);
-      const Variable x = reshape(slice(of_part, 2, begin, end), own[i].shape());
-      next.push_back(where(used, x, neutral[i]));
-      begin = end;
-    }
+    Variables next = apart(select(all, 0, p), own, 2);
+    for (size_t i = 0; i < own.size(); ++i) next[i] = where(used, next[i], neutral[i]);
     state = p == 0 ? next : combine(state, next);
   }
   return state;
@@ -88,9 +103,7 @@ Variables state_before(
 
 Variable whole_sequence(const Variable& x, const Join& join, int64_t length) {
   const Variable all = transpose(join.all(x), 0, 1);  // (B, P, n, …)
-  Shape shape{all.size(0), join.parts() * x.size(1)};
-  for (int axis = 2; axis < x.rank(); ++axis) shape.push_back(x.size(axis));
-  const Variable whole = reshape(all, shape);
+  const Variable whole = reshape(all, with_front({all.size(0), join.parts() * x.size(1)}, x, 2));
   return length == whole.size(1) ? whole : slice(whole, 1, 0, length);
 }
 

@@ -20,6 +20,13 @@ Variable sum_before(const Variable& x, const Join& join);
 /// log Σ e^x over the parts before this one, element by element; about -1e30 if there is none.
 Variable log_sum_exp_before(const Variable& x, const Join& join);
 
+/// The sizes of x from axis `first` on, behind `front`.
+Shape with_front(Shape front, const Variable& x, int first);
+/// Tensors side by side, to exchange them together: their axes from `first` on are joined to one.
+Variable side_by_side(const Variables& parts, int first);
+/// The columns of y (M, N, columns) that belong to each of these parts, with its axes from `first` on.
+Variables apart(const Variable& y, const Variables& parts, int first);
+
 /// The state after the parts before this one: their states, each given as tensors (B, H, …) that the part
 /// gives when started from nothing, joined in order by `combine`. `neutral`, in place of the states of
 /// the other parts, broadcasts to them.

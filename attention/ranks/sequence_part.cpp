@@ -12,12 +12,6 @@
 namespace longhand::attention {
 namespace {
 
-// The sizes of x from axis `first` on, behind `front`.
-Shape with_front(Shape front, const Variable& x, int first) {
-  for (int axis = first; axis < x.rank(); ++axis) front.push_back(x.size(axis));
-  return front;
-}
-
 // x with axis `from` moved to axis `to`.
 Variable moved(const Variable& x, int from, int to) {
   ShortVector<int> order;
@@ -26,39 +20,6 @@ Variable moved(const Variable& x, int from, int to) {
   order.insert(order.begin() + to, from);
   return permute(x, order);
 }
-
-// Tensors that are exchanged together: their axes from `first` on, joined to one, lie side by side.
-class Rows {
- public:
-  Rows(const Variables& parts, int first) : parts_(parts), first_(first) {
-    for (const Variable& x : parts) {
-      Shape shape;
-      for (int axis = 0; axis < first; ++axis) shape.push_back(x.size(axis));
-      int64_t width = 1;
-      for (int axis = first; axis < x.rank(); ++axis) width *= x.size(axis);
-      shape.push_back(width);
-      flat_.push_back(reshape(x, shape));
-    }
-  }
-  Variable joined() const { return flat_.size() == 1 ? flat_[0] : concat(flat_, first_); }
-  // The columns of y (B, N, …) that belong to each part, with its axes from `first` on.
-  Variables split(const Variable& y) const {
-    Variables out;
-    int64_t begin = 0;
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      const int64_t end = begin + flat_[i].size(-1);
-      out.push_back(
-          reshape(slice(y, 2, begin, end), with_front({y.size(0), y.size(1)}, parts_[i], first_)));
-      begin = end;
-    }
-    return out;
-  }
-
- private:
-  const Variables& parts_;
-  int first_;
-  Variables flat_;
-};
 
 }  // namespace
 
@@ -96,8 +57,7 @@ nn::Pass over_part(nn::Pass pass, const std::shared_ptr<const SequencePart>& par
 
 Variables whole_sequences(const Variables& parts, const SequencePart& part) {
   if (!part.cut()) return parts;
-  const Rows rows(parts, 2);
-  return rows.split(whole_sequence(rows.joined(), part, part.length));
+  return apart(whole_sequence(side_by_side(parts, 2), part, part.length), parts, 2);
 }
 
 Variable tokens_of_part(const Variable& x, const SequencePart& part) {
@@ -116,11 +76,10 @@ Variables heads_of_sequences(const Variables& parts, const SequencePart& part) {
                       x.size(2), " heads");
     of_ranks.push_back(reshape(x, with_front({x.size(0), x.size(1), P, x.size(2) / P}, x, 3)));
   }
-  const Rows rows(of_ranks, 3);
-  const Variable all =
-      moved(all_to_all(moved(rows.joined(), 2, 0), part.ranks), 0, 1);  // (B, P, n, …)
-  return rows.split(
-      slice(reshape(all, {all.size(0), part.padded(), all.size(3)}), 1, 0, part.length));
+  const Variable sent = moved(side_by_side(of_ranks, 3), 2, 0);
+  const Variable all = moved(all_to_all(sent, part.ranks), 0, 1);  // (B, P, n, …)
+  return apart(slice(reshape(all, {all.size(0), part.padded(), all.size(3)}), 1, 0, part.length),
+               of_ranks, 3);
 }
 
 Variable tokens_of_heads(const Variable& x, const SequencePart& part) {
