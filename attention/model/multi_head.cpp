@@ -96,7 +96,7 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x, con
     if (key_) out.k = key_->forward(from.keys);
     out.v = value_.forward(from.values);
     if (gate_) out.gate = gate_->forward(x);
-  } else if (query_ || gate_) {
+  } else {
     std::vector<const nn::LinearOfRank*> layers;
     std::vector<Variable*> results;
     const auto add = [&](const nn::LinearOfRank* layer, Variable& result) {
@@ -108,8 +108,6 @@ MultiHeadAttention::Projected MultiHeadAttention::project(const nn::Lazy& x, con
         add(gate_.get(), out.gate);
     const Variables projected = nn::LinearOfRank::forward(x, layers);
     for (size_t i = 0; i < results.size(); ++i) *results[i] = projected[i];
-  } else {
-    out.v = value_.forward(x);
   }
   if (value_conv_) {
     const auto convolve = [&](Variable& y, const nn::ShortConv& conv, nn::ConvState* recent) {
