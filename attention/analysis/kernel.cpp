@@ -40,33 +40,23 @@ Tensor kernel_of(Kernel kernel, const Tensor& x, const Tensor& y) {
   return out;
 }
 
-constexpr Landmarks all_landmarks[] = {Landmarks::uniform, Landmarks::segment, Landmarks::kmeans,
-                                       Landmarks::leverage};
+constexpr std::pair<Landmarks, const char*> landmark_methods[] = {
+    {Landmarks::uniform, "uniform"},
+    {Landmarks::segment, "segment"},
+    {Landmarks::kmeans, "kmeans"},
+    {Landmarks::leverage, "leverage"}};
 
-struct FeatureMethod {
-  const char* name;
-  Estimator estimator;
-  bool orthogonal;
-};
-std::vector<FeatureMethod> feature_methods(Kernel kernel) {
-  std::vector<FeatureMethod> out;
-  const auto usable = std::span(estimators).subspan(kernel == Kernel::softmax ? 0 : 2);
-  for (const bool orthogonal : {false, true})
-    for (const auto& [estimator, name] : usable) out.push_back({name, estimator, orthogonal});
-  return out;
-}
-
-Tensor features(Kernel kernel, const FeatureMethod& method, const Tensor& points, int64_t m,
-                const Generator& generator) {
+Tensor features(Kernel kernel, Estimator estimator, bool orthogonal, const Tensor& points,
+                int64_t m, const Generator& generator) {
   const NoGrad no_grad;
-  const Tensor W = (method.orthogonal ? draw_orthogonal : draw_gaussian)(
-      generator.fork("rows"), m, points.size(1), RowNorm::chi);
+  const Tensor W = (orthogonal ? draw_orthogonal : draw_gaussian)(generator.fork("rows"), m,
+                                                                  points.size(1), RowNorm::chi);
   Tensor phases;
-  if (method.estimator == Estimator::trigonometric_bias) {
+  if (estimator == Estimator::trigonometric_bias) {
     phases = Tensor::empty({m}, DType::f64);
     fill_uniform(phases, generator.fork("phases"), 0, 2 * std::numbers::pi);
   }
-  return kernel == Kernel::softmax ? softmax_features(method.estimator, points, W, phases)
+  return kernel == Kernel::softmax ? softmax_features(estimator, points, W, phases)
                                    : gaussian_features(points, W, phases);
 }
 
@@ -214,11 +204,6 @@ Tensor gaussian_features(const Tensor& x, const Tensor& W, const Tensor& phases)
 
 std::string name_of(Kernel kernel) { return kernel == Kernel::softmax ? "softmax" : "gaussian"; }
 
-std::string name_of(Landmarks landmarks) {
-  constexpr const char* names[] = {"uniform", "segment", "kmeans", "leverage"};
-  return names[static_cast<size_t>(landmarks)];
-}
-
 Tensor kernel_matrix(Kernel kernel, const Tensor& points) {
   return kernel_of(kernel, points, points);
 }
@@ -279,42 +264,40 @@ std::vector<KernelError> kernel_errors(const Tensor& points, Kernel kernel,
   const double norm = std::sqrt(square_norm(K));
   const Values eigenvalues = symmetric_eigenvalues(K).to_vector<double>();  // ascending
   const int64_t n = points.size(0);
+  const auto estimators_of_kernel =
+      std::span(estimators).subspan(kernel == Kernel::softmax ? 0 : 2);
   const Generator generator = Generator(options.seed).fork("kernel");
   std::vector<KernelError> out;
   for (const int64_t m : options.sizes) {
     check<ConfigError>(m >= 1, "kernel: expected sizes of at least 1, got ", m);
     const Generator own = generator.fork(static_cast<uint64_t>(m));
-    for (const FeatureMethod& method : feature_methods(kernel)) {
-      KernelError e;
-      e.kernel = kernel;
-      e.method = method.name;
-      e.draw = method.orthogonal ? "orthogonal" : "iid";
-      e.size = m;
-      const bool pairs =
-          method.estimator == Estimator::trigonometric || method.estimator == Estimator::hyperbolic;
-      e.features = pairs ? 2 * m : m;
-      e.expected = expected_error(kernel, method.estimator, points, m, norm);
-      measure(e, K, eigenvalues.back(), true, true, options, own.fork(e.method).fork(e.draw),
-              [&](int64_t rows, const Generator& g) {
-                const Tensor f = features(kernel, method, points, rows, g);
-                return product(f, f.transpose(0, 1));
-              });
-      out.push_back(e);
-    }
-    for (const Landmarks how : all_landmarks) {
+    for (const bool orthogonal : {false, true})
+      for (const auto& [estimator, name] : estimators_of_kernel) {
+        KernelError e{.kernel = kernel,
+                      .method = name,
+                      .draw = orthogonal ? "orthogonal" : "iid",
+                      .size = m,
+                      .features = m};
+        if (estimator == Estimator::trigonometric || estimator == Estimator::hyperbolic)
+          e.features = 2 * m;
+        e.expected = expected_error(kernel, estimator, points, m, norm);
+        measure(e, K, eigenvalues.back(), true, true, options, own.fork(e.method).fork(e.draw),
+                [&, of = estimator](int64_t rows, const Generator& g) {
+                  const Tensor f = features(kernel, of, orthogonal, points, rows, g);
+                  return product(f, f.transpose(0, 1));
+                });
+        out.push_back(e);
+      }
+    for (const auto& [how, name] : landmark_methods) {
       if (m > n) continue;
-      KernelError e;
-      e.kernel = kernel;
-      e.method = name_of(how);
-      e.size = e.features = m;
+      KernelError e{.kernel = kernel, .method = name, .size = m, .features = m};
       double left = 0;  // squares of all eigenvalues but the m largest
       for (int64_t i = 0; i < n - m; ++i) left += eigenvalues[i] * eigenvalues[i];
       e.expected = std::sqrt(left) / norm;
-      const bool random = how != Landmarks::segment;
-      measure(e, K, eigenvalues.back(), random, options.ensemble * m <= n, options,
-              own.fork(e.method), [&](int64_t count, const Generator& g) {
+      measure(e, K, eigenvalues.back(), how != Landmarks::segment, options.ensemble * m <= n,
+              options, own.fork(e.method), [&, by = how](int64_t count, const Generator& g) {
                 return nystrom_matrix(kernel, points,
-                                      choose_landmarks(how, kernel, points, count, g));
+                                      choose_landmarks(by, kernel, points, count, g));
               });
       e.ratio = {};
       out.push_back(e);

@@ -71,7 +71,6 @@ enum class Landmarks {
   leverage,  // points, without replacement, with probabilities proportional to their ridge leverage
              // scores (K (K + λ I)^-1)_ii, λ such that these add up to m (Alaoui & Mahoney 2015)
 };
-std::string name_of(Landmarks landmarks);
 
 struct KernelOptions {
   std::vector<int64_t> sizes{16, 64, 256};  // random rows m, and landmarks m up to the points
@@ -83,12 +82,12 @@ struct KernelOptions {
 /// One approximation at one size. Errors are relative to |K| (Frobenius norms).
 struct KernelError {
   Kernel kernel{};
-  std::string method;    // an estimator, or the landmarks
-  std::string draw;      // "iid" or "orthogonal" rows; empty for landmarks
+  std::string method{};  // an estimator, or the landmarks
+  std::string draw{};    // "iid" or "orthogonal" rows; empty for landmarks
   int64_t size = 0;      // rows of W, or landmarks
   int64_t features = 0;  // columns of the factor: 2 m with sines and cosines, else m
   int64_t draws = 0;     // 1 if nothing is random
-  Estimate error;        // of one matrix
+  Estimate error{};      // of one matrix
   double rms = 0;        // (mean of squared errors)^(1/2)
   /// Random features: the rms error of independent rows by the closed form, (Σ variance / m)^(1/2) /
   /// |K|. Landmarks: the least error of any matrix of rank m. Both are 0 for m landmarks that are all
@@ -96,12 +95,12 @@ struct KernelError {
   double expected = 0;
   /// Random features: squared errors relative to their expectation; 1 for independent rows. Negative
   /// eigenvalues are impossible for either method, but for rounding.
-  Estimate ratio;
+  Estimate ratio{};
   double least_eigenvalue = 0;  // the smallest of all draws, relative to the largest one of K
   /// The mean of `ensemble` matrices of this size, and one matrix of ensemble times this size. Without
   /// randomness, or if that exceeds the points, single is empty (count 0).
   int64_t ensemble = 0;
-  Estimate ensemble_error, single_error;
+  Estimate ensemble_error{}, single_error{};
 };
 
 /// Errors of all methods on the given points (n, D) in f64. Throws ConfigError for sizes below 1.
