@@ -4,21 +4,14 @@
 #include <cmath>
 #include <map>
 
+#include "longhand/attention/analysis/measures.h"
+
 namespace longhand::train::analyse {
-namespace {
 
-using attention::analysis::HeadInputs;
-using attention::analysis::LayerInputs;
+namespace analysis = attention::analysis;
+using analysis::HeadInputs;
 
-double root_mean_square_norm(const Tensor& q) {
-  double sum = 0;
-  for (const double x : q.to_vector<double>()) sum += x * x;
-  return std::sqrt(sum / static_cast<double>(q.size(1)));
-}
-
-}  // namespace
-
-std::vector<LayerInputs> probe_run(const LoadedRun& run, int64_t count, int64_t length) {
+std::vector<analysis::LayerInputs> probe_run(const LoadedRun& run, int64_t count, int64_t length) {
   std::vector<int64_t> chosen;
   int64_t longest = 0;
   for (int64_t i = 0; i < run.dataset->size() && static_cast<int64_t>(chosen.size()) < count; ++i) {
@@ -28,7 +21,7 @@ std::vector<LayerInputs> probe_run(const LoadedRun& run, int64_t count, int64_t 
   check<ConfigError>(!chosen.empty(), "--length ", length,
                      ": no sequence is that long; the longest has ", longest, " tokens");
   const data::Batch batch = run.dataset->collate(chosen);
-  return attention::analysis::probe(run.model(), batch.tokens.slice(1, 0, length).contiguous(), {});
+  return analysis::probe(run.model(), batch.tokens.slice(1, 0, length).contiguous(), {});
 }
 
 std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
@@ -41,11 +34,11 @@ std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
         Source source{length, norm, -1, -1, options.causal, {}};
         for (int64_t i = 0; i < options.count; ++i)
           source.heads.push_back(
-              attention::analysis::random_head({length, options.dim, norm, options.correlation},
-                                               Generator(options.seed)
-                                                   .fork("inputs")
-                                                   .fork(static_cast<uint64_t>(length))
-                                                   .fork(static_cast<uint64_t>(i))));
+              analysis::random_head({length, options.dim, norm, options.correlation},
+                                    Generator(options.seed)
+                                        .fork("inputs")
+                                        .fork(static_cast<uint64_t>(length))
+                                        .fork(static_cast<uint64_t>(i))));
         out.push_back(std::move(source));
       }
     return out;
@@ -64,7 +57,7 @@ std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
   }
   for (const int64_t length : lengths) {
     const std::vector<HeadInputs> heads =
-        attention::analysis::heads_of(probe_run(*run, options.count, length));
+        analysis::heads_of(probe_run(*run, options.count, length));
     for (const HeadInputs& head : heads) {
       if (out.empty() || out.back().length != head.length() || out.back().layer != head.layer ||
           out.back().head != head.head)
@@ -74,7 +67,8 @@ std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
   }
   for (Source& source : out)
     for (const HeadInputs& head : source.heads)
-      source.norm += root_mean_square_norm(head.q) / static_cast<double>(source.heads.size());
+      source.norm += std::sqrt(analysis::square_norm(head.q) / static_cast<double>(head.length())) /
+                     static_cast<double>(source.heads.size());
   return out;
 }
 
@@ -89,9 +83,9 @@ std::vector<std::string> source_series(bool of_run) {
                 : std::vector<std::string>{"length", "norm"};
 }
 
-attention::analysis::Candidate candidate_of(const std::string& text) {
+analysis::Candidate candidate_of(const std::string& text) {
   std::istringstream parts(text);
-  attention::analysis::Candidate out;
+  analysis::Candidate out;
   std::getline(parts, out.variant, ':');
   attention::spec(out.variant);  // throws
   for (std::string option; std::getline(parts, option, ':');) {
