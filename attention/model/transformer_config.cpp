@@ -1,7 +1,6 @@
 #include "longhand/attention/model/transformer_config.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "longhand/attention/model/multi_head.h"
@@ -40,27 +39,21 @@ std::vector<LinearLayer> linears_of_block(const TransformerConfig& c, int64_t la
 
 bool has_alibi(const std::string& variant) { return spec(variant).alibi; }
 
-// The first option of [model] without effect, and what is wrong with it; `any_projects` and `any_alibi`:
-// whether a layer has queries and keys, and scores for ALiBi.
-std::optional<std::pair<const char*, std::string>> without_effect(const TransformerConfig& c,
-                                                                  const std::string& variants,
-                                                                  bool any_projects,
-                                                                  bool any_alibi) {
-  if (!any_projects && c.positions == "rotary")
-    return std::pair("positions", no_use_for_rotary(variants));
-  if (!any_projects && c.around.qk_norm != "none")
-    return std::pair(
-        "qk_norm",
-        concat_message("queries and keys would be normalised, but the weights of \"", variants,
-                       "\" do not depend on them, so the option would have no effect; "
-                       "use \"none\""));
-  if (!any_alibi && c.positions == "alibi")
-    return std::pair(
-        "positions",
-        concat_message("ALiBi adds a bias to the scores of softmax attention, but \"", variants,
-                       "\" has no such scores, so the option would have no effect; use "
-                       "\"learned\", \"sinusoidal\" or \"none\""));
-  return std::nullopt;
+// Throws ConfigError for an option of [model], given in `model` or not, that has no effect; `any_projects` and
+// `any_alibi`: whether a layer has queries and keys, and scores for ALiBi.
+void check_effects_of(const Options& model, const TransformerConfig& c, const std::string& variants,
+                      bool any_projects, bool any_alibi) {
+  model.require(any_projects || c.positions != "rotary", "positions", no_use_for_rotary(variants));
+  model.require(
+      any_projects || c.around.qk_norm == "none", "qk_norm",
+      concat_message("queries and keys would be normalised, but the weights of \"", variants,
+                     "\" do not depend on them, so the option would have no effect; "
+                     "use \"none\""));
+  model.require(
+      any_alibi || c.positions != "alibi", "positions",
+      concat_message("ALiBi adds a bias to the scores of softmax attention, but \"", variants,
+                     "\" has no such scores, so the option would have no effect; use "
+                     "\"learned\", \"sinusoidal\" or \"none\""));
 }
 
 // What is wrong with low_rank; empty: nothing.
@@ -238,8 +231,7 @@ void TransformerConfig::check_effects() const {
     any_projects |= capabilities(name, attention_config(layer)).uses_queries_and_keys;
     any_alibi |= has_alibi(name);
   }
-  if (const auto found = without_effect(*this, attention_name(), any_projects, any_alibi))
-    throw ConfigError(concat_message("model.", found->first, ": ", found->second));
+  check_effects_of(Options("model"), *this, attention_name(), any_projects, any_alibi);
 }
 
 std::vector<LinearLayer> TransformerConfig::linear_layers() const {
@@ -335,8 +327,7 @@ TransformerConfig TransformerConfig::read(const Options& model, const Options& a
   const bool any_projects = std::ranges::any_of(
       variants, [](const auto& name) { return capabilities(name).uses_queries_and_keys; });
   const bool any_alibi = std::ranges::any_of(variants, has_alibi);
-  if (const auto found = without_effect(config, variants.front(), any_projects, any_alibi))
-    model.require(false, found->first, found->second);
+  check_effects_of(model, config, variants.front(), any_projects, any_alibi);
   config.attention = variants.front();
   config.attention_options = attention;
   const auto of_one_layer = [](const std::string& key) {
