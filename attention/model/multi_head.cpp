@@ -164,9 +164,7 @@ nn::Lazy MultiHeadAttention::forward(const nn::Lazy& x, const Mask& mask, const 
     in.k = select(
         reshape(in.q, {in.q.size(0), in.q.size(1), kv_heads_, heads_ / kv_heads_, head_dim_}), 3,
         0);
-  const Variable gate = in.gate;
-  const Variable out = kernel_->forward({in.q, in.k, in.v, in.tokens}, mask, pass);
-  return finished(out, gate);
+  return finished(kernel_->forward({in.q, in.k, in.v, in.tokens}, mask, pass), in.gate);
 }
 
 AttentionState MultiHeadAttention::decoder(int64_t batch) const {
