@@ -106,16 +106,15 @@ class Subjected {
         return own;
       ++calls;
       const int64_t H = variant.config().heads;
-      const Variable k = for_all_heads(in.k, H), v = for_all_heads(in.v, H);
       const Variable x = variant.capabilities().uses_x ? in.x : Variable();
-      std::vector<Tensor> arrays{in.q.value(), k.value(), v.value()};
-      if (x.defined()) arrays.push_back(x.value());
+      Variables inputs{in.q, for_all_heads(in.k, H), for_all_heads(in.v, H)};
+      if (x.defined()) inputs.push_back(x);
+      std::vector<Tensor> arrays;
+      for (const Variable& each : inputs) arrays.push_back(each.value());
       const Tensor value = call(variant, function_, arrays, mask, 1)[0];
       if (!has_vjp())
         return record("function", value, {own},
                       [](const Tensor& gradient, std::span<GradSlot> to) { to[0].take(gradient); });
-      Variables inputs{in.q, k, v};
-      if (x.defined()) inputs.push_back(x);
       const size_t count = inputs.size();
       // Parameters get the gradients of the library.
       inside = true;
@@ -370,10 +369,7 @@ struct Report {
   std::vector<CheckResult> results;
   std::map<std::string, std::string> skipped;  // why, by check
 
-  bool passed() const {
-    return std::all_of(results.begin(), results.end(),
-                       [](const CheckResult& each) { return each.passed(); });
-  }
+  bool passed() const { return failed().empty(); }
   std::vector<std::string> failed() const {
     std::vector<std::string> out;
     for (const CheckResult& each : results)
