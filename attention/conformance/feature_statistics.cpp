@@ -237,8 +237,7 @@ void row_distribution(Findings& f) {
   }
   const Tensor W = draw_orthogonal(Generator(15), 64, D, RowNorm::sqrt_d);
   for (int64_t l = 0; l < 64; ++l) {
-    double square = 0;
-    for (int64_t d = 0; d < D; ++d) square += W.at({l, d}) * W.at({l, d});
+    const double square = analysis::square_norm(W.select(0, l));
     f.expect(std::abs(square - 4) <= 1e-12, "with norm = sqrt_d: expected |w|² = D = 4, got ",
              square);
   }
