@@ -36,7 +36,6 @@ struct ProgramState {
   std::vector<std::string> plugins;
   std::optional<int64_t> threads;
   std::map<const CLI::App*, Runnable> commands;
-  std::vector<const bool*> quiet;  // the flags of all commands
 };
 
 namespace {
@@ -350,10 +349,7 @@ Argument Command::common(Common& a, const std::string& name) {
             ->group(""));
   if (name == "seed") return add("--seed", a.seed);
   if (name == "threads") return add("--threads", state_->threads).positive();
-  if (name == "quiet") {
-    state_->quiet.push_back(&a.quiet);
-    return flag("-q,--quiet", a.quiet);
-  }
+  if (name == "quiet") return flag("-q,--quiet", a.quiet);
   if (name == "json") return flag("--json", a.json);
   if (name == "trust_paths") return flag("--trust-paths", a.trust_paths);
   if (name == "accept_data") return flag("--accept-data", a.accept_data);
@@ -458,8 +454,9 @@ int run_program(int argc, char** argv) {
   const CLI::App& selected = selected_app(app);
   const Runnable& command = state.commands[&selected];  // without `run` if none is chosen
   if (!command.responds_to_signals) train::SignalRequests::decline();
-  const bool quiet = (launcher() && started_as().rank > 0) ||
-                     std::ranges::any_of(state.quiet, [](const bool* flag) { return *flag; });
+  const CLI::Option* const flag = selected.get_option_no_throw("--quiet");
+  const bool quiet =
+      (launcher() && started_as().rank > 0) || (flag && flag->count() > 0 && flag->as<bool>());
   use_threads(state.threads, quiet);
   if (command.run) command_chosen = name_of(selected);
   if (version) return print_version(common.json);
