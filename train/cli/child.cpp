@@ -8,29 +8,11 @@
 #include "longhand/data/file_guard.h"
 #include "longhand/train/cli/command.h"
 #include "longhand/train/cli/common.h"
-#include "longhand/train/cli/output/output.h"
 #include "longhand/train/cli/plugins.h"
 #include "longhand/train/cli/ranks.h"
+#include "longhand/train/run/child.h"
 
 namespace longhand::cli {
-
-std::optional<std::string> run_program_with(const std::vector<std::string>& arguments,
-                                            const std::string& what, int& code,
-                                            const std::filesystem::path& program,
-                                            double most_seconds) {
-  train::Child child(
-      {.program = program, .arguments = arguments, .capture = true, .most_seconds = most_seconds});
-  std::string text = child.output();
-  const train::Ended ended = child.wait();
-  code = ended.signal == 0 ? ended.code : failure;
-  if (ended.timed_out)
-    print_stderr("longhand: {}: ended after {:.0f} s\n", what, most_seconds);
-  else if (ended.signal != 0)
-    print_stderr("longhand: {}: ended by signal {}{}\n", what, ended.signal,
-                 ended.signal == SIGKILL ? " (memory?)" : "");
-  if (code != success) return std::nullopt;
-  return text;
-}
 
 std::string read_file_in_child(const data::RegularFile& file, bool json) {
   const std::filesystem::path& path = file.path();

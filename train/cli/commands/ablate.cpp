@@ -13,7 +13,6 @@
 #include "longhand/train/lab/runner.h"
 #include "longhand/train/lab/search.h"
 #include "longhand/train/lab/verify.h"
-#include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"
 
 namespace longhand::train {

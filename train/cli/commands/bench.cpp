@@ -2,12 +2,12 @@
 // could do, and next to another build.
 #include <unistd.h>
 
+#include <csignal>
 #include <map>
 
 #include "longhand/attention/model/transformer.h"
 #include "longhand/core/statistics.h"
 #include "longhand/core/version.h"
-#include "longhand/train/cli/child.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cost/bench.h"
 #include "longhand/train/cost/efficiency.h"
@@ -86,6 +86,26 @@ std::vector<std::string> more_flags(const BenchArguments& a, const train::Config
   for (const std::string& assignment : train::assignments(config))
     more.insert(more.end(), {"--set", assignment});
   return more;
+}
+
+/// Runs a build of this program with these arguments and returns its standard output; nothing if it failed, with
+/// its exit code in `code` and the reason on stderr. `what` names it in messages. It is killed, which counts as a
+/// failure, once it has run for longer than `most_seconds`.
+std::optional<std::string> run_program_with(const std::vector<std::string>& arguments,
+                                            const std::string& what, int& code,
+                                            const fs::path& program, double most_seconds) {
+  train::Child child(
+      {.program = program, .arguments = arguments, .capture = true, .most_seconds = most_seconds});
+  std::string text = child.output();
+  const train::Ended ended = child.wait();
+  code = ended.signal == 0 ? ended.code : failure;
+  if (ended.timed_out)
+    print_stderr("longhand: {}: ended after {:.0f} s\n", what, most_seconds);
+  else if (ended.signal != 0)
+    print_stderr("longhand: {}: ended by signal {}{}\n", what, ended.signal,
+                 ended.signal == SIGKILL ? " (memory?)" : "");
+  if (code != success) return std::nullopt;
+  return text;
 }
 
 std::vector<std::string> words_of(const std::string& what, const train::BenchCell& cell,

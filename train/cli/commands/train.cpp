@@ -4,7 +4,6 @@
 #include "longhand/train/cli/ranks.h"
 #include "longhand/train/config/memory.h"
 #include "longhand/train/ranks/places.h"
-#include "longhand/train/run/child.h"
 #include "longhand/train/run/process.h"
 #include "longhand/train/run/run.h"
 
