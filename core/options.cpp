@@ -1,6 +1,7 @@
 #include "longhand/core/options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -165,6 +166,22 @@ std::vector<std::string> split_at(std::string_view text, char separator) {
 std::string replaced(std::string_view text, char what, std::string_view by) {
   std::string out;
   for (const char c : text) out += c == what ? by : std::string_view(&c, 1);
+  return out;
+}
+
+std::string lower_case(std::string text) {
+  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string slug(const std::string& title) {
+  std::string out;
+  for (const char c : lower_case(title))
+    if (std::isalnum(static_cast<unsigned char>(c)))
+      out += c;
+    else if (!out.empty() && !out.ends_with('-'))
+      out += '-';
+  if (out.ends_with('-')) out.pop_back();
   return out;
 }
 

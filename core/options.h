@@ -87,5 +87,9 @@ std::string or_list(const std::vector<std::string>& words);
 std::vector<std::string> split_at(std::string_view text, char separator);
 /// A text with `by` in place of each character `what`.
 std::string replaced(std::string_view text, char what, std::string_view by);
+/// A text with small letters in place of capital ones, of ASCII alone.
+std::string lower_case(std::string text);
+/// "error-by-length" for "Error, by length": for names of files and labels.
+std::string slug(const std::string& title);
 
 }  // namespace longhand

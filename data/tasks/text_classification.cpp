@@ -1,7 +1,6 @@
 // text_classification: a label for a text, of records of TSV, CSV or JSON Lines.
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <filesystem>
 #include <map>
@@ -10,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "longhand/core/options.h"
 #include "longhand/data/in_memory.h"
 #include "longhand/data/lines.h"
 #include "longhand/data/record_files.h"
@@ -33,13 +33,8 @@ bool as_integer(const std::string& text, int64_t& value) {
   return error == std::errc() && stop == end;
 }
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
 bool is_one_of(const std::string& word, std::initializer_list<std::string_view> words) {
-  return std::ranges::find(words, lower(word)) != words.end();
+  return std::ranges::find(words, lower_case(word)) != words.end();
 }
 
 bool names_label(const std::string& word) {

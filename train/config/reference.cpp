@@ -154,13 +154,10 @@ std::vector<DeclaredOption> options_named(const std::string& name) {
 }
 
 std::vector<DeclaredOption> options_about(const std::string& text) {
-  const auto lower = [](std::string word) {
-    for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return word;
-  };
   std::vector<DeclaredOption> out = declared_options();
-  std::erase_if(out, [&, sought = lower(text)](const DeclaredOption& option) {
-    return lower(option.full_name() + " " + option.field.meaning).find(sought) == std::string::npos;
+  std::erase_if(out, [&, sought = lower_case(text)](const DeclaredOption& option) {
+    return lower_case(option.full_name() + " " + option.field.meaning).find(sought) ==
+           std::string::npos;
   });
   return out;
 }

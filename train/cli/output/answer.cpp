@@ -1,8 +1,8 @@
 #include "longhand/train/cli/output/answer.h"
 
 #include <algorithm>
-#include <cctype>
 
+#include "longhand/core/options.h"
 #include "longhand/core/utf8.h"
 #include "longhand/core/version.h"
 #include "longhand/data/file.h"
@@ -104,15 +104,8 @@ std::string printed_table(const Common& arguments, const train::Results& results
       style.caption += (results.title.empty() ? "" : ". ") + table.title;
     if (!style.caption.empty()) style.caption += ".";
   }
-  if (style.label.empty()) {
-    style.label = "tab:";
-    for (const char c : results.title.empty() ? table.title : results.title)
-      if (std::isalnum(static_cast<unsigned char>(c)))
-        style.label += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      else if (!style.label.ends_with('-') && !style.label.ends_with(':'))
-        style.label += '-';
-    if (style.label.ends_with('-')) style.label.pop_back();
-  }
+  if (style.label.empty())
+    style.label = "tab:" + slug(results.title.empty() ? table.title : results.title);
   return to_format(arguments.table.empty() ? "text" : arguments.table, table, readable, style);
 }
 

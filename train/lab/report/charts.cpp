@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cmath>
 #include <numeric>
 #include <optional>
@@ -12,6 +11,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "longhand/core/options.h"
 #include "longhand/core/statistics.h"
 #include "longhand/train/cost/efficiency.h"
 #include "longhand/train/lab/columns.h"
@@ -567,13 +567,7 @@ Figures figures_of(const ReportInputs& inputs, const Board& board) {
 }
 
 std::string unique_name(const std::string& title, std::map<std::string, size_t>& seen) {
-  std::string out;
-  for (const char c : title)
-    if (std::isalnum(static_cast<unsigned char>(c)))
-      out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    else if (!out.empty() && out.back() != '-')
-      out += '-';
-  while (out.ends_with('-')) out.pop_back();
+  std::string out = slug(title);
   if (out.empty()) out = "figure";
   const size_t before = seen[out]++;
   return before == 0 ? out : fmt::format("{}-{}", out, before + 1);
