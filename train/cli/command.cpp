@@ -91,10 +91,8 @@ struct Single<std::vector<T>> : Single<T> {};
 
 ArgumentPage page_of(const CLI::Option& option) {
   ArgumentPage page;
-  for (const std::string& name : option.get_snames()) page.names.push_back("-" + name);
-  for (const std::string& name : option.get_lnames()) page.names.push_back("--" + name);
+  page.names = split_at(option.get_name(/*positional=*/false, /*all_options=*/true), ',');
   page.positional = option.get_positional();
-  if (page.positional) page.names.push_back(option.get_name(true));
   page.value = option.get_type_name();
   page.text = option.get_description();
   std::vector<std::string> others;
