@@ -439,7 +439,8 @@ std::string lines_of(const Texts& texts, const std::vector<size_t>& columns,
 
 }  // namespace
 
-std::string to_text(const Table& table, size_t width) {
+std::string to_text(const Table& table) {
+  constexpr size_t width = 100;  // of the terminal
   if (table.columns.empty()) return "";
   const std::vector<bool> numeric = numeric_columns(table);
   const size_t count = table.columns.size();

@@ -126,10 +126,10 @@ std::string with_commas(int64_t value);
 /// "1 thread", "2 threads"
 std::string counted(int64_t n, const std::string& one);
 
-/// Aligned columns for a terminal of `width` columns, numbers to the right, without title and note. What
+/// Aligned columns for a terminal of 100 columns, numbers to the right, without title and note. What
 /// is wider is broken: headings and text between words, and the table into tables below each other that
 /// begin with the same columns, "variant" among them.
-std::string to_text(const Table& table, size_t width = 100);
+std::string to_text(const Table& table);
 /// A Markdown table.
 std::string to_markdown(const Table& table);
 /// A LaTeX tabular (booktabs), with special characters escaped; with a caption or a label, in a table.
