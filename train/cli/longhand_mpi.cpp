@@ -16,36 +16,22 @@
 namespace longhand::cli {
 namespace {
 
-class MpiLauncher final : public Launcher {
- public:
-  Communicator& connect() override {
-    if (!mpi_) {
-      mpi_.emplace();
-      const char* const text = std::getenv("LONGHAND_LATE_SECONDS");
-      const double seconds = text ? std::strtod(text, nullptr) : 10;
-      check<ConfigError>(seconds >= 0.01, "LONGHAND_LATE_SECONDS: expected at least 0.01, got ",
-                         text);
-      mpi_->report_late(seconds, warn_about);
-    }
-    return mpi_->world();
-  }
-  /// Ends all ranks with this exit code, even those that wait for others. With a single rank, returns.
-  void abort(int code) {
-    if (mpi_ && mpi_->world().size() > 1) mpi_->abort(code);
-  }
-  std::string version() const override { return train::Mpi::version(); }
+void warn_about(const std::vector<train::Mpi::Late>& late) {
+  for (const auto& [rank, host, seconds] : late)
+    print_stderr(
+        "longhand: warning: {} has not joined the other ranks, which have waited for {:.3g} s: "
+        "it is stopped, unreachable or slower than they are\n",
+        train::rank_name(rank, host), seconds);
+}
 
- private:
-  static void warn_about(const std::vector<train::Mpi::Late>& late) {
-    for (const auto& [rank, host, seconds] : late)
-      print_stderr(
-          "longhand: warning: {} has not joined the other ranks, which have waited for {:.3g} s: "
-          "it is stopped, unreachable or slower than they are\n",
-          train::rank_name(rank, host), seconds);
-  }
-
-  std::optional<train::Mpi> mpi_;
-};
+Communicator& start(std::optional<train::Mpi>& mpi) {
+  mpi.emplace();
+  const char* const text = std::getenv("LONGHAND_LATE_SECONDS");
+  const double seconds = text ? std::strtod(text, nullptr) : 10;
+  check<ConfigError>(seconds >= 0.01, "LONGHAND_LATE_SECONDS: expected at least 0.01, got ", text);
+  mpi->report_late(seconds, warn_about);
+  return mpi->world();
+}
 
 }  // namespace
 }  // namespace longhand::cli
@@ -55,7 +41,9 @@ int main(int argc, char** argv) {
   catch_signals();
   int code = 0;
   {
-    MpiLauncher launcher;
+    std::optional<longhand::train::Mpi> mpi;
+    const Launcher launcher{[&]() -> longhand::Communicator& { return start(mpi); },
+                            longhand::train::Mpi::version};
     set_launcher(&launcher);
     if (started_as().rank > 0) {  // the first rank prints
       const int nowhere = open("/dev/null", O_WRONLY);
@@ -64,7 +52,7 @@ int main(int argc, char** argv) {
     }
     code = longhand::cli::main(argc, argv);
     // The others may be waiting for this rank. A run that was stopped has ended on all of them.
-    if (code != 0 && code != 75) launcher.abort(code);
+    if (code != 0 && code != 75 && mpi && mpi->world().size() > 1) mpi->abort(code);
   }
   leave(code);
 }

@@ -12,7 +12,7 @@
 namespace longhand::cli {
 namespace {
 
-Launcher* of_program = nullptr;
+const Launcher* of_program = nullptr;
 Communicator* connected = nullptr;
 
 int environment(std::initializer_list<const char*> names, int default_value) {
@@ -23,8 +23,8 @@ int environment(std::initializer_list<const char*> names, int default_value) {
 
 }  // namespace
 
-Launcher* launcher() { return of_program; }
-void set_launcher(Launcher* launcher) { of_program = launcher; }
+const Launcher* launcher() { return of_program; }
+void set_launcher(const Launcher* launcher) { of_program = launcher; }
 
 Communicator& ranks() { return connected ? *connected : alone(); }
 void connect_ranks() {

@@ -1,6 +1,7 @@
 // Ranks: the program as one of several processes.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,19 +12,17 @@ class Communicator;
 namespace longhand::cli {
 
 /// How processes that were started together find each other: MPI, in longhand-mpi.
-class Launcher {
- public:
-  virtual ~Launcher() = default;
-  /// Returns the group of all of them. The first call starts MPI, which only commands that run on ranks
-  /// do: others may start processes of their own.
-  virtual Communicator& connect() = 0;
+struct Launcher {
+  /// Starts MPI and returns the group of all of them. Only commands that run on ranks do that, once: others
+  /// may start processes of their own.
+  std::function<Communicator&()> connect;
   /// "Open MPI 4.1.4"
-  virtual std::string version() const = 0;
+  std::string (*version)();
 };
 
 /// The launcher of this program; null in longhand itself.
-Launcher* launcher();
-void set_launcher(Launcher* launcher);
+const Launcher* launcher();
+void set_launcher(const Launcher* launcher);
 
 /// All ranks of a command that runs on ranks; otherwise this process alone.
 Communicator& ranks();
