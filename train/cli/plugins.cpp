@@ -1,6 +1,5 @@
 #include "longhand/train/cli/plugins.h"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "longhand/core/error.h"
@@ -38,13 +37,6 @@ std::string plugin_flags() {
   for (const train::Plugin& plugin : train::plugins())
     out += " --plugin " + shell_word(plugin.file.string());
   return out;
-}
-
-std::string plugin_of_variant(const std::string& variant) {
-  for (const train::Plugin& plugin : train::plugins())
-    if (std::ranges::find(plugin.variants, variant) != plugin.variants.end())
-      return concat_message("plugin ", plugin.name, ' ', plugin.version);
-  return {};
 }
 
 }  // namespace longhand::cli

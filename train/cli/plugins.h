@@ -17,7 +17,4 @@ void load_plugins(const std::vector<std::string>& files);
 /// " --plugin FILE" for each plugin that is loaded, to repeat a command.
 std::string plugin_flags();
 
-/// "plugin NAME VERSION" if a plugin has defined this variant, otherwise empty.
-std::string plugin_of_variant(const std::string& variant);
-
 }  // namespace longhand::cli

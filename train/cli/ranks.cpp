@@ -5,9 +5,6 @@
 #include <cstdlib>
 
 #include "longhand/core/communicator.h"
-#include "longhand/core/error.h"
-#include "longhand/train/cli/command.h"
-#include "longhand/train/cli/common.h"
 
 namespace longhand::cli {
 namespace {
@@ -50,12 +47,6 @@ StartedAs started_as() {
   const bool by_srun = std::getenv("PMIX_RANK") != nullptr;
   return {environment({"OMPI_COMM_WORLD_RANK", "PMIX_RANK"}, 0),
           environment({"OMPI_COMM_WORLD_SIZE"}, by_srun ? environment({"SLURM_NTASKS"}, 1) : 1)};
-}
-
-void require_several_ranks() {
-  check<ConfigError>(ranks().size() > 1, chosen_command(),
-                     ": expected several ranks, found one; start it as mpirun -np 2 longhand-mpi",
-                     command_line().substr(program_words().size()));
 }
 
 }  // namespace longhand::cli

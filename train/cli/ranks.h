@@ -45,7 +45,4 @@ StartedAs started_as();
 /// The environment variables that say so.
 std::vector<std::string> rank_variables();
 
-/// Throws ConfigError, with a command line that starts several ranks, if there is only one.
-void require_several_ranks();
-
 }  // namespace longhand::cli

@@ -14,6 +14,13 @@
 namespace longhand::cli {
 namespace {
 
+/// Throws ConfigError, with a command line that starts several ranks, if there is only one.
+void require_several_ranks() {
+  check<ConfigError>(ranks().size() > 1, chosen_command(),
+                     ": expected several ranks, found one; start it as mpirun -np 2 longhand-mpi",
+                     command_line().substr(program_words().size()));
+}
+
 // ---- one rank and all
 
 struct BenchRanksArguments : Common {

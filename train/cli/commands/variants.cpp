@@ -2,7 +2,7 @@
 #include "longhand/attention/ranks/over_ranks.h"
 #include "longhand/attention/registry.h"
 #include "longhand/train/cli/commands/commands.h"
-#include "longhand/train/cli/plugins.h"
+#include "longhand/train/plugin/load_plugin.h"
 
 namespace longhand::cli {
 namespace {
@@ -57,6 +57,14 @@ Json to_json(const Row& row) {
           {"state", t.state},
           {"ranks", attention::name_of(attention::sequence_path(t.needs, false))},
           {"paper", spec.paper}};
+}
+
+/// "plugin NAME VERSION" if a plugin has defined this variant, otherwise empty.
+std::string plugin_of_variant(const std::string& variant) {
+  for (const train::Plugin& plugin : train::plugins())
+    if (std::ranges::find(plugin.variants, variant) != plugin.variants.end())
+      return concat_message("plugin ", plugin.name, ' ', plugin.version);
+  return {};
 }
 
 int variants(const VariantsArguments& arguments) {
