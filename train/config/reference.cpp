@@ -162,13 +162,6 @@ std::vector<DeclaredOption> options_about(const std::string& text) {
   return out;
 }
 
-std::vector<std::string> names_of(const std::vector<DeclaredOption>& options) {
-  std::vector<std::string> names;
-  for (const DeclaredOption& option : options)
-    if (std::ranges::find(names, option.name()) == names.end()) names.push_back(option.name());
-  return names;
-}
-
 std::string to_text(const Topic& topic) {
   std::string out = wrapped_lines(topic.name + ": " + topic.summary, width) + "\n";
   if (!topic.options.empty()) out.append("\n").append(to_text(topic.options, width));

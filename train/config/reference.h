@@ -52,8 +52,6 @@ std::vector<DeclaredOption> declared_options();
 std::vector<DeclaredOption> options_named(const std::string& name);
 /// Those in whose name or meaning a text occurs, in capital letters or not.
 std::vector<DeclaredOption> options_about(const std::string& text);
-/// The names as in --set, without repetition.
-std::vector<std::string> names_of(const std::vector<DeclaredOption>& options);
 
 /// The topic as text for a terminal.
 std::string to_text(const Topic& topic);

@@ -1,4 +1,6 @@
 // The message for an unknown flag or command: which word it is, and what may be meant.
+#include <algorithm>
+
 #include "longhand/core/error.h"
 #include "longhand/core/options.h"
 #include "longhand/train/cli/common.h"
@@ -52,13 +54,14 @@ std::string unknown_flag(const CommandPage& program, const CommandPage& at, cons
   const std::string name = word.substr(0, equals);
   const std::string flag = replaced(name.starts_with("--") ? name : "-" + name, '_', "-");
 
-  // Options that --set of this command may set.
+  // Options that --set of this command may set, each once.
   std::vector<std::string> options;
   const ArgumentPage* const set = at.flag("--set");
   if (set)
-    for (std::string& option : names_of(train::declared_options()))
-      if (!set->value.starts_with("data.") || option.starts_with("data."))
-        options.push_back(std::move(option));
+    for (const train::DeclaredOption& option : train::declared_options())
+      if ((!set->value.starts_with("data.") || option.section() == "data") &&
+          std::ranges::find(options, option.name()) == options.end())
+        options.push_back(option.name());
   const auto remedy = [&](const std::string& wanted) {
     std::vector<std::string> out;
     for (const std::string& option : options) {
