@@ -14,9 +14,9 @@
 namespace longhand::ops {
 
 /// (x - m) r w + b along the last axis, r = (mean (x - m)² + eps)^(-1/2), where m is the mean of
-/// the row if `centred`, else 0. w and b (n); either may be undefined.
+/// the row if `centred`, else 0. w and b (n); either may be undefined. With `silu`, of silu(x).
 Variable normalise_rows(std::string_view op, const Variable& x, const Variable& weight,
-                        const Variable& bias, double eps, bool centred);
+                        const Variable& bias, double eps, bool centred, bool silu = false);
 
 /// Returns the parameter as a row, or a row of neutral elements if it is undefined. Throws
 /// ShapeError, naming `op`, if it does not match x.
