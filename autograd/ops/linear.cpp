@@ -56,7 +56,7 @@ size_t of_residual(size_t layers) { return of_norm(layers) + 2; }
 
 // The gradients of all inputs but the residual; that of x may be written in place over x.
 void write_gradients(Tensor& x, const ShortVector<Tensor>& weights, const std::vector<Tensor>& dy,
-                     const Prologue& prologue, const Epilogue& epilogue,
+                     const Prologue& prologue, const DropoutMask& dropout,
                      std::span<GradSlot> slots) {
   const Shape of_in{x.rank() ? x.size(-1) : 1};
   std::vector<StridedGradient> wanted;
@@ -78,7 +78,7 @@ void write_gradients(Tensor& x, const ShortVector<Tensor>& weights, const std::v
       layers.push_back(
           {weights[i], rows<T>(dy[i]), wanted[2 + 2 * i].in<T>(), wanted[3 + 2 * i].in<T>()});
     const auto run = [&](GradientTo<T> dx) {
-      linear_backward<T>(rows<T>(std::as_const(x)), layers, prologue, epilogue,
+      linear_backward<T>(rows<T>(std::as_const(x)), layers, prologue, dropout,
                          {dx, wanted[0].in<T>(), wanted[1].in<T>()});
     };
     const auto write = [&](Tensor& dx, double beta) { run({dx.data<T>(), static_cast<T>(beta)}); };
@@ -105,10 +105,10 @@ Variables linear(const Variable& x, const ShortVector<LinearParameters>& layers,
   const Prologue prologue = prologue_of(x, options);
   Shape result = x.shape();
   if (options.output.p > 0) result[-1] = layers[0].weight.size(0);
-  const Epilogue epilogue{{"linear", options.output, result}};
+  const DropoutMask dropout("linear", options.output, result);
   const Variable& residual = options.residual;
   // Dropout masks are in row-major order.
-  const bool drops = prologue.dropout.on() || epilogue.dropout.on();
+  const bool drops = prologue.dropout.on() || dropout.on();
   const Tensor in = drops ? x.value().contiguous() : row_dense(x.value());
   const NormOptions norm = options.norm.value_or(NormOptions{});
   Variables inputs;
@@ -135,19 +135,19 @@ Variables linear(const Variable& x, const ShortVector<LinearParameters>& layers,
     const Tensor u =
         residual.defined() ? with_strides(residual.value(), outs[0].strides()) : Tensor();
     linear_forward<T>(rows<T>(in), std::span<const ForwardLayer<T>>(to),
-                      u.defined() ? u.data<T>() : nullptr, prologue, epilogue);
+                      u.defined() ? u.data<T>() : nullptr, prologue, dropout);
   });
   ShortVector<Strides> strides;
   for (const Tensor& out : outs) strides.push_back(out.strides());
   return record_all("linear", outs, inputs,
-                    [x = in, weights, prologue, epilogue, strides](
+                    [x = in, weights, prologue, dropout, strides](
                         std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) mutable {
                       if (GradSlot& slot = grad_in[of_residual(weights.size())])
                         slot.take(grads_out[0]);
                       std::vector<Tensor> dy;
                       for (size_t i = 0; i < weights.size(); ++i)
                         dy.push_back(with_strides(grads_out[i], strides[i]));
-                      write_gradients(x, weights, dy, prologue, epilogue, grad_in);
+                      write_gradients(x, weights, dy, prologue, dropout, grad_in);
                     });
 }
 

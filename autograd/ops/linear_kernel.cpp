@@ -93,7 +93,7 @@ int64_t block_of(int64_t width) {
   return std::clamp<int64_t>(98304 / (width + 1) / row_step * row_step, fewest_rows, 192);
 }
 
-// ---- prologue and epilogue of a block ----------------------------------------------------------
+// ---- before and after the product of a block ---------------------------------------------------
 
 // h = norm(x) for `count` rows of n numbers, and their moments s.
 template <class T>
@@ -171,7 +171,7 @@ struct Backward {
   Rows<const T> x;
   const std::vector<BackwardLayer<T>>& layers;
   const Prologue& prologue;
-  const Epilogue& epilogue;
+  const DropoutMask& dropout;
   InputGradients<T> to;
   int64_t rows, k, n, block;    // n of all layers together
   std::vector<int64_t> begin;   // of each layer among the n
@@ -179,11 +179,11 @@ struct Backward {
   bool dweights = false, dbiases = false;
 
   Backward(Rows<const T> x_, const std::vector<BackwardLayer<T>>& layers_, const Prologue& before,
-           const Epilogue& behind, const InputGradients<T>& gradients)
+           const DropoutMask& behind, const InputGradients<T>& gradients)
       : x(x_),
         layers(layers_),
         prologue(before),
-        epilogue(behind),
+        dropout(behind),
         to(gradients),
         rows(x.count),
         k(x.width),
@@ -278,15 +278,15 @@ class BlockGradients {
 
  private:
   static int64_t left_stride(int64_t n) { return (n + 15) / 16 * 16 + 16; }
-  bool drops() const { return all_.epilogue.dropout.on(); }
+  bool drops() const { return all_.dropout.on(); }
   bool normalises() const { return all_.prologue.normalises(); }
   bool activates() const { return all_.prologue.activates(); }
 
   // dz = dropout(dy) of the only layer
   void find_output_gradient() {
     if (!drops()) return;
-    drop_output<T>(all_.epilogue.dropout, first_ * all_.n, count_ * all_.n,
-                   all_.layers[0].dy[first_], nullptr, dropped_);
+    drop_output<T>(all_.dropout, first_ * all_.n, count_ * all_.n, all_.layers[0].dy[first_],
+                   nullptr, dropped_);
   }
   // The rows of this block.
   Rows<const T> dz(size_t layer) const {
@@ -614,7 +614,7 @@ void product_of_tasks(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T
 
 template <class T>
 void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, const T* residual,
-                    const Prologue& prologue, const Epilogue& epilogue) {
+                    const Prologue& prologue, const DropoutMask& dropout) {
   const int64_t k = x.width;
   int64_t n = 0, rows = 0;
   ShortVector<Tensor> factors;
@@ -624,7 +624,7 @@ void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, co
     rows = std::max(rows, layer.y.count);
     factors.push_back(factor_of_weight(layer));
   }
-  const bool drops = epilogue.dropout.on();
+  const bool drops = dropout.on();
   constexpr int64_t task = int64_t{1} << 20;  // multiplications, about 20 µs
   const int64_t most = block_of(k + n);
   const int64_t grain = even_part(rows, std::max<int64_t>(most, task / ((k + 1) * (n + 1))));
@@ -648,7 +648,7 @@ void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, co
         const Addend<T> to = sum_of(drops ? nullptr : u, layers[i].bias, y[r], count, y.width);
         product_of_tasks<T>(count, y.width, k, a, factors[i].template data<T>(), y[r], to,
                             rows <= grain);
-        if (drops) drop_output(epilogue.dropout, r * n, count * n, y[r], u, y[r]);
+        if (drops) drop_output(dropout, r * n, count * n, y[r], u, y[r]);
       }
     }
   });
@@ -656,9 +656,9 @@ void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, co
 
 template <class T>
 void linear_backward(Rows<const T> x, const std::vector<BackwardLayer<T>>& layers,
-                     const Prologue& prologue, const Epilogue& epilogue,
+                     const Prologue& prologue, const DropoutMask& dropout,
                      const InputGradients<T>& to) {
-  Backward<T> all(x, layers, prologue, epilogue, to);
+  Backward<T> all(x, layers, prologue, dropout, to);
   const int64_t sums = partial_sums(all.blocks(), all.n * all.k * static_cast<int64_t>(sizeof(T)));
   if (all.dweights && sums < std::min(enough_tasks, all.blocks()))
     backward_by_tiles(all);
@@ -668,12 +668,12 @@ void linear_backward(Rows<const T> x, const std::vector<BackwardLayer<T>>& layer
 }
 
 template void linear_forward(Rows<const float>, std::span<const ForwardLayer<float>>, const float*,
-                             const Prologue&, const Epilogue&);
+                             const Prologue&, const DropoutMask&);
 template void linear_forward(Rows<const double>, std::span<const ForwardLayer<double>>,
-                             const double*, const Prologue&, const Epilogue&);
+                             const double*, const Prologue&, const DropoutMask&);
 template void linear_backward(Rows<const float>, const std::vector<BackwardLayer<float>>&,
-                              const Prologue&, const Epilogue&, const InputGradients<float>&);
+                              const Prologue&, const DropoutMask&, const InputGradients<float>&);
 template void linear_backward(Rows<const double>, const std::vector<BackwardLayer<double>>&,
-                              const Prologue&, const Epilogue&, const InputGradients<double>&);
+                              const Prologue&, const DropoutMask&, const InputGradients<double>&);
 
 }  // namespace longhand::ops

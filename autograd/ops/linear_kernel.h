@@ -1,5 +1,5 @@
 // The blocked kernel of linear(): products with one input, fused with the operations before them (the
-// prologue) and after them (the epilogue). The formulas are in linear.cpp.
+// prologue) and the dropout after them. The formulas are in linear.cpp.
 #pragma once
 
 #include <span>
@@ -26,11 +26,6 @@ struct Prologue {
   bool changes() const { return normalises() || activates(); }
 };
 
-/// y = residual + dropout(z), where the residual is a separate operand.
-struct Epilogue {
-  DropoutMask dropout;
-};
-
 /// One of the linear layers that share their input: weight (n, k), a `parameter` or computed; bias (n), or null.
 template <class T>
 struct ForwardLayer {
@@ -44,7 +39,7 @@ struct ForwardLayer {
 /// residual (rows like y) may be null; dropout and a residual require that there is one layer.
 template <class T>
 void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, const T* residual,
-                    const Prologue& prologue, const Epilogue& epilogue);
+                    const Prologue& prologue, const DropoutMask& dropout);
 
 /// A layer in the backward pass: the gradient dy of its result, and destinations of those of its
 /// parameters.
@@ -66,7 +61,7 @@ struct InputGradients {
 /// the rows are computed in blocks and in partial sums of tasks, which depend on the sizes alone.
 template <class T>
 void linear_backward(Rows<const T> x, const std::vector<BackwardLayer<T>>& layers,
-                     const Prologue& prologue, const Epilogue& epilogue,
+                     const Prologue& prologue, const DropoutMask& dropout,
                      const InputGradients<T>& to);
 
 }  // namespace longhand::ops
