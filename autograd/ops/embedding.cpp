@@ -26,23 +26,6 @@ struct Places {
   }
 };
 
-// sum = the sum of rows at `places`, four at a time, for columns [first, first + columns) of dy.
-template <class T>
-void sum_rows_at(const int64_t* places, int64_t count, Rows<const T> dy, int64_t first,
-                 int64_t columns, T* sum) {
-  std::fill(sum, sum + columns, T{0});
-  int64_t i = 0;
-  for (; i + 4 <= count; i += 4) {
-    const T *const a = dy[places[i]] + first, *const b = dy[places[i + 1]] + first;
-    const T *const c = dy[places[i + 2]] + first, *const d = dy[places[i + 3]] + first;
-    for (int64_t j = 0; j < columns; ++j) sum[j] += (a[j] + b[j]) + (c[j] + d[j]);
-  }
-  for (; i < count; ++i) {
-    const T* const a = dy[places[i]] + first;
-    for (int64_t j = 0; j < columns; ++j) sum[j] += a[j];
-  }
-}
-
 // row = beta row + the sum of dy at the positions of one token. A frequent token has many: they are
 // summed in blocks, whose partial sums are added in double.
 template <class T>
@@ -52,11 +35,16 @@ void add_token(const int64_t* places, int64_t count, Rows<const T> dy, T* row, T
   double total[width];
   for (int64_t first = 0; first < dy.width; first += width) {
     const int64_t columns = std::min(width, dy.width - first);
-    sum_rows_at(places, std::min(block, count), dy, first, columns, sum);
+    const auto sum_from = [&](int64_t place) {
+      kernels::sum_rows(
+          std::min(block, count - place), columns,
+          [=](int64_t i) { return dy[places[place + i]] + first; }, sum);
+    };
+    sum_from(0);
     if (count > block) {
       std::copy(sum, sum + columns, total);
       for (int64_t i = block; i < count; i += block) {
-        sum_rows_at(places + i, std::min(block, count - i), dy, first, columns, sum);
+        sum_from(i);
         for (int64_t j = 0; j < columns; ++j) total[j] += static_cast<double>(sum[j]);
       }
       for (int64_t j = 0; j < columns; ++j) sum[j] = static_cast<T>(total[j]);

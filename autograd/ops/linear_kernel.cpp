@@ -339,18 +339,12 @@ class BlockGradients {
     });
   }
 
-  // The sum of dz over the rows, four at a time.
+  // The sum of dz over the rows.
   void add_bias(Rows<const T> z, double* bias) {
-    simd([&, n = z.width, dz = z.data, sum = sums_] {
-      std::fill(sum, sum + n, T{0});
-      int64_t i = 0;
-      for (; i + 4 <= count_; i += 4) {
-        const T *const a = dz + i * n, *const b = a + n, *const c = b + n, *const d = c + n;
-        for (int64_t j = 0; j < n; ++j) sum[j] += (a[j] + b[j]) + (c[j] + d[j]);
-      }
-      for (; i < count_; ++i)
-        for (int64_t j = 0; j < n; ++j) sum[j] += dz[i * n + j];
-      add_to(bias, sum, n);
+    simd([&, sum = sums_] {
+      kernels::sum_rows(
+          count_, z.width, [=](int64_t r) { return z[r]; }, sum);
+      add_to(bias, sum, z.width);
     });
   }
 

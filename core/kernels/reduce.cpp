@@ -14,19 +14,6 @@ namespace {
 
 constexpr int64_t max_columns = 1024;
 
-// sum[i] = sum over count rows, which are `stride` elements apart.
-template <class T>
-void sum_rows(const T* x, int64_t count, int64_t stride, int64_t columns, T* sum) {
-  std::fill(sum, sum + columns, T{0});
-  int64_t r = 0;
-  for (; r + 4 <= count; r += 4) {
-    const T *a = x + r * stride, *b = a + stride, *c = b + stride, *d = c + stride;
-    for (int64_t i = 0; i < columns; ++i) sum[i] += (a[i] + b[i]) + (c[i] + d[i]);
-  }
-  for (; r < count; ++r)
-    for (int64_t i = 0; i < columns; ++i) sum[i] += x[r * stride + i];
-}
-
 // Rows (elements, if inner is 1) of one partial sum.
 int64_t chunk_of(int64_t inner) {
   if (inner == 1) return 8192;
@@ -52,7 +39,8 @@ void sum_chunks(const T* x, int64_t outer, int64_t count, int64_t chunk, int64_t
         if (inner == 1)
           sum[0] = row_sum(from, rows);
         else
-          sum_rows(from, rows, inner, n, sum);
+          sum_rows(
+              rows, n, [=](int64_t r) { return from + r * inner; }, sum);
         row_accumulate(out + (o * chunks + c) * inner + i, n, beta,
                        [&sum, divisor](int64_t j) { return sum[j] / divisor; });
       }

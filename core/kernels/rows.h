@@ -139,6 +139,22 @@ T row_sum_of_squares(const T* x, int64_t n) {
   return row_dot(x, x, n);
 }
 
+/// sum_j = the sum of row(r)[j] over r = 0 … count-1, four rows at a time, to read and write the sums
+/// less often.
+template <class T, class Row>
+void sum_rows(int64_t count, int64_t columns, Row row, T* sum) {
+  std::fill(sum, sum + columns, T{0});
+  int64_t r = 0;
+  for (; r + 4 <= count; r += 4) {
+    const T *const a = row(r), *const b = row(r + 1), *const c = row(r + 2), *const d = row(r + 3);
+    for (int64_t j = 0; j < columns; ++j) sum[j] += (a[j] + b[j]) + (c[j] + d[j]);
+  }
+  for (; r < count; ++r) {
+    const T* const a = row(r);
+    for (int64_t j = 0; j < columns; ++j) sum[j] += a[j];
+  }
+}
+
 /// Returns the maximum of a row: -inf if it is empty, NaN if it contains a NaN.
 template <class T>
 T row_max(const T* x, int64_t n) {
