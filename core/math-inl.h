@@ -143,16 +143,12 @@ template <class T>
 struct HalfPi;
 template <>
 struct HalfPi<float> {
-  using Bits = uint32_t;
   static constexpr float a = 0x1.921fb6p+0f, b = -0x1.777a5cp-25f, c = -0x1.ee59dap-50f;
-  static constexpr float round = 0x1.8p23f;  // adding and subtracting it rounds to an integer
 };
 template <>
 struct HalfPi<double> {
-  using Bits = uint64_t;
   static constexpr double a = 0x1.921fb54442d18p+0, b = 0x1.1a62633145c07p-54,
                           c = -0x1.f1976b7ed8fbcp-110;
-  static constexpr double round = 0x1.8p52;
 };
 
 // (-1)^i / (2i + odd)!
@@ -178,20 +174,22 @@ T series(T s) {
 template <class T>
 CosSin<T> cos_sin(T x) {
   using P = HalfPi<T>;
-  const T shifted = std::fma(x, static_cast<T>(0x1.45f306dc9c883p-1), P::round);
-  const T n = shifted - P::round;
+  using Bits = typename ExpFormat<T>::Bits;
+  constexpr T round = ExpFormat<T>::round;  // adding and subtracting it rounds to an integer
+  const T shifted = std::fma(x, static_cast<T>(0x1.45f306dc9c883p-1), round);
+  const T n = shifted - round;
   T r = std::fma(n, -P::a, x);
   r = std::fma(n, -P::b, r);
   r = std::fma(n, -P::c, r);
   const T s = r * r, c = series<0>(s), d = r * series<1>(s);
   // cos(r + q pi/2) is c, -d, -c, d for q = 0, 1, 2, 3, q = n modulo 4 (the low bits); for the sine
   // q = n - 1.
-  const auto shifted_cos = [=](typename P::Bits q) {
+  const auto shifted_cos = [=](Bits q) {
     const T y = q & 1 ? d : c;
     const T z = (q + 1) & 2 ? -y : y;
     return z > 1 ? T{1} : z < -1 ? T{-1} : z;
   };
-  const auto q = std::bit_cast<typename P::Bits>(shifted);
+  const auto q = std::bit_cast<Bits>(shifted);
   return {shifted_cos(q), shifted_cos(q - 1)};
 }
 
