@@ -63,17 +63,7 @@ OptionValue canonical(const std::vector<T>& values) {
   return values;
 }
 
-std::string without_pipes(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '|' ? "\\|" : std::string(1, c);
-  return out;
-}
-
-}  // namespace
-
 // ---- reading -----------------------------------------------------------------------------------
-
-namespace {
 
 // Each of these sets `to` to a given value, or returns what was expected instead.
 
@@ -236,6 +226,7 @@ std::vector<std::string> names_of(const Schema& schema) {
 
 std::string to_markdown(const Schema& schema) {
   std::string out = "| option | values | default | meaning |\n| --- | --- | --- | --- |\n";
+  const auto without_pipes = [](const std::string& text) { return replaced(text, '|', "\\|"); };
   for (const Field& f : schema)
     out += "| `" + f.name + "` | " + without_pipes(f.values.empty() ? f.type : f.values) + " | " +
            without_pipes(f.default_value) + " | " + without_pipes(f.meaning) +
