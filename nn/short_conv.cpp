@@ -52,10 +52,6 @@ Tensor ConvState::step(const Tensor& x, const Tensor& weight) {
   return out;
 }
 
-int64_t ConvState::bytes() const {
-  return recent_.defined() ? recent_.numel() * static_cast<int64_t>(size_of(recent_.dtype())) : 0;
-}
-
 Variable conv_of_pass(const Variable& x, const Variable& weight,
                       const DepthwiseConvOptions& options, const Pass& pass) {
   if (!pass.join) return depthwise_conv1d(x, weight, options);

@@ -13,7 +13,7 @@ class ConvState {
   /// (B, C), and a weight (C, width). Throws ShapeError if shapes do not match each other or those of
   /// earlier rows.
   Tensor step(const Tensor& x, const Tensor& weight);
-  int64_t bytes() const;
+  int64_t bytes() const { return recent_.bytes(); }
 
  private:
   Tensor recent_;         // (B, width - 1, C), a ring buffer: row t is at t mod (width - 1)
