@@ -182,15 +182,11 @@ Batch blank_batch(const Dataset& dataset, std::span<const int64_t> indices, bool
 std::string Dataset::fingerprint() const { return content_hash(*this); }
 
 const Dataset& Task::split(const std::string& name) const {
-  const std::unique_ptr<Dataset>* const found = name == "train"        ? &train
-                                                : name == "validation" ? &validation
-                                                : name == "test"       ? &test
-                                                                       : nullptr;
-  check<ConfigError>(found != nullptr, "unknown split \"", name,
-                     "\"; expected train, validation or test");
-  check(*found != nullptr, "task ", info.name, ": the split ", name,
+  const Splits one = Splits::only(name);
+  const auto& found = one.train ? train : one.validation ? validation : test;
+  check(found != nullptr, "task ", info.name, ": the split ", name,
         " was not requested, or the data have none; include it in the Splits given to make_task()");
-  return **found;
+  return *found;
 }
 
 std::vector<std::string> Task::splits() const {
