@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "longhand/core/random.h"
-#include "longhand/data/dataset.h"
 #include "longhand/data/in_memory.h"
 
 /// An expression is a digit, or an operator followed by one or more expressions, its arguments, and
