@@ -18,19 +18,18 @@ using Motif = std::vector<int32_t>;
 struct FuzzyOptions : AnswerOptions {
   int64_t k_motif_size = 3, v_motif_size = 3;
 
-  int64_t special() const { return multi_query ? 1 : 2; }
+  FuzzyOptions() { padded = true; }
   int64_t longest_pair() const { return k_motif_size + v_motif_size; }
   void describe(OptionVisitor& v) {
     AnswerOptions::describe(v);
     v.integer("k_motif_size", k_motif_size, {1, 64}, "number of tokens of the longest keys");
     v.integer("v_motif_size", v_motif_size, {1, 64}, "number of tokens of the longest values");
-    require_tokens(v, special());
-    v.require(keys(special()) >= k_motif_size, "k_motif_size",
-              concat_message("expected at most the number of tokens for keys, ", keys(special()),
+    v.require(keys() >= k_motif_size, "k_motif_size",
+              concat_message("expected at most the number of tokens for keys, ", keys(),
                              ": those of a key differ"));
-    v.require(values(special()) >= v_motif_size, "v_motif_size",
-              concat_message("expected at most the number of tokens for values, ",
-                             values(special()), ": those of a value differ"));
+    v.require(values() >= v_motif_size, "v_motif_size",
+              concat_message("expected at most the number of tokens for values, ", values(),
+                             ": those of a value differ"));
     for (const int64_t n : length)
       v.require(n > 3 * longest_pair(), "length",
                 concat_message("expected more than 3 (k_motif_size + v_motif_size) = ",
@@ -54,7 +53,7 @@ Motif draw_motif(RandomStream& random, int64_t first, int64_t count, int64_t siz
 
 // A sequence of length + 1 tokens.
 Recited draw_motifs(const FuzzyOptions& o, RandomStream& random, int64_t length, bool training) {
-  const int64_t keys = o.keys(o.special()), values = o.values(o.special());
+  const int64_t keys = o.keys(), values = o.values();
   const auto key_size = [&] {
     return training ? from_one_to(random, o.k_motif_size) : o.k_motif_size;
   };
@@ -80,8 +79,7 @@ Recited draw_motifs(const FuzzyOptions& o, RandomStream& random, int64_t length,
       continue;
     }
     if (o.noise.falls(random)) {
-      for (int64_t i = 0; i < size + value_size; ++i)
-        drawn.add(o.noise.draw(random, o.plain(o.special())));
+      for (int64_t i = 0; i < size + value_size; ++i) drawn.add(o.noise.draw(random, o.plain()));
       continue;
     }
     const Motif key = draw_key(size);
@@ -102,10 +100,10 @@ Recited draw_motifs(const FuzzyOptions& o, RandomStream& random, int64_t length,
   return padded;
 }
 
-std::optional<TaskInfo> info_of(const FuzzyOptions& o) { return o.info(0); }
+std::optional<TaskInfo> info_of(const FuzzyOptions& o) { return o.info(); }
 
 Task make(const FuzzyOptions& o, uint64_t seed, const Splits&) {
-  return o.make_recited(seed, 0, [o](RandomStream& random, int64_t length, bool training) {
+  return o.make_recited(seed, [o](RandomStream& random, int64_t length, bool training) {
     return draw_motifs(o, random, length, training);
   });
 }

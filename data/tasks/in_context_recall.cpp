@@ -8,19 +8,11 @@
 namespace longhand::data {
 namespace {
 
-/// Tokens: keys, values, noise; without multi_query, the last one stands before the key that is asked for.
-struct PairOptions : AnswerOptions {
-  int64_t special() const { return multi_query ? 0 : 1; }
-  void describe(OptionVisitor& v) {
-    AnswerOptions::describe(v);
-    require_tokens(v, special());
-  }
-};
-
+// Tokens: keys, values, noise; without multi_query, the last one stands before the key that is asked for.
 // A sequence of `length` tokens, plus the special one.
-Recited draw_pairs(const PairOptions& o, RandomStream& random, int64_t length) {
+Recited draw_pairs(const AnswerOptions& o, RandomStream& random, int64_t length) {
   constexpr int32_t unseen = -1;
-  const int64_t keys = o.keys(o.special()), values = o.values(o.special()), pairs = length / 2;
+  const int64_t keys = o.keys(), values = o.values(), pairs = length / 2;
   Recited drawn;
   std::vector<int32_t> value_of, seen;
   // Noise may take the place of every pair but the last, so that no key is left to ask for.
@@ -31,7 +23,7 @@ Recited draw_pairs(const PairOptions& o, RandomStream& random, int64_t length) {
     const auto certain = static_cast<int64_t>(random.below(pairs));
     for (int64_t i = 0; i + 1 < pairs; ++i) {
       if (i != certain && o.noise.falls(random)) {
-        for (int j = 0; j < 2; ++j) drawn.add(o.noise.draw(random, o.plain(o.special())));
+        for (int j = 0; j < 2; ++j) drawn.add(o.noise.draw(random, o.plain()));
         continue;
       }
       const auto key = static_cast<int32_t>(random.below(keys));
@@ -52,10 +44,10 @@ Recited draw_pairs(const PairOptions& o, RandomStream& random, int64_t length) {
   return drawn;
 }
 
-std::optional<TaskInfo> info_of(const PairOptions& o) { return o.info(1 - o.special()); }
+std::optional<TaskInfo> info_of(const AnswerOptions& o) { return o.info(); }
 
-Task make(const PairOptions& o, uint64_t seed, const Splits&) {
-  return o.make_recited(seed, 1 - o.special(), [o](RandomStream& random, int64_t length, bool) {
+Task make(const AnswerOptions& o, uint64_t seed, const Splits&) {
+  return o.make_recited(seed, [o](RandomStream& random, int64_t length, bool) {
     return draw_pairs(o, random, length);
   });
 }
@@ -63,15 +55,15 @@ Task make(const PairOptions& o, uint64_t seed, const Splits&) {
 }  // namespace
 
 TaskSpec register_in_context_recall() {
-  return make_spec<PairOptions>(
+  return make_spec<AnswerOptions>(
       "pairs of keys and values, some again: the value of a key seen before", info_of, make);
 }
 
 TaskSpec register_noisy_recall() {
-  PairOptions defaults;
+  AnswerOptions defaults;
   defaults.vocabulary = 32;
   defaults.noise = {.noise_vocab_size = 16, .frac_noise = 0.2};
-  return make_spec<PairOptions>(
+  return make_spec<AnswerOptions>(
       "in_context_recall with pairs of tokens that mean nothing in between", info_of, make,
       defaults);
 }

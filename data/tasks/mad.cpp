@@ -27,26 +27,23 @@ void AnswerOptions::describe(OptionVisitor& v) {
       "be known, as in validation and test");
   sizes.describe(v);
   require_one_or_each(v, {{"length", length}}, sizes);
-}
-
-void AnswerOptions::require_tokens(OptionVisitor& v, int64_t special) const {
-  v.require(plain(special) >= 2, "vocabulary",
-            concat_message("expected at least ", 2 + special + noise.noise_vocab_size,
+  v.require(plain() >= 2, "vocabulary",
+            concat_message("expected at least ", 2 + special() + noise.noise_vocab_size,
                            ": one key, one value, special tokens and noise"));
 }
 
-TaskInfo AnswerOptions::info(int64_t dropped) const {
+TaskInfo AnswerOptions::info() const {
   return {.vocabulary = vocabulary,
           .classes = vocabulary,
           .per_token = true,
           .causal = true,
-          .max_length = max_length() - dropped};
+          .max_length = max_length() - dropped()};
 }
 
-Task AnswerOptions::make_recited(uint64_t seed, int64_t dropped,
+Task AnswerOptions::make_recited(uint64_t seed,
                                  const std::function<Recited(RandomStream& random, int64_t length,
                                                              bool training)>& recite) const {
-  return make(info(dropped), seed, [&](GeneratedSegment& segment, int64_t) {
+  return make(info(), seed, [&](GeneratedSegment& segment, int64_t) {
     const auto draw_for = [&](bool training) -> Draw {
       return [recite, training, length = segment.length, all = training && train_loss == "all"](
                  RandomStream& random, std::span<int32_t> tokens, std::span<int32_t> targets) {
@@ -59,7 +56,7 @@ Task AnswerOptions::make_recited(uint64_t seed, int64_t dropped,
     };
     segment.draw = draw_for(true);
     segment.draw_unseen = draw_for(false);
-    segment.length -= dropped;
+    segment.length -= dropped();
   });
 }
 

@@ -46,21 +46,21 @@ struct AnswerOptions : MixtureOfLengths {
   Noise noise{};
   bool multi_query = true;
   std::string train_loss = "all";
+  bool padded = false;  // set by the task, not an option: one token fills sequences up
 
   AnswerOptions() : MixtureOfLengths{{128}, {{12800}, {1280}, {1280}}} {}
   void describe(OptionVisitor& v);
-  /// Requires a key and a value beside `special` tokens and noise.
-  void require_tokens(OptionVisitor& v, int64_t special) const;
-  /// The numbers of tokens that stand for keys, and for values; `special` tokens have another meaning.
-  int64_t keys(int64_t special) const { return plain(special) / 2; }
-  int64_t values(int64_t special) const { return plain(special) - keys(special); }
-  int64_t plain(int64_t special) const { return vocabulary - special - noise.noise_vocab_size; }
-  /// Sequences have length + 1 - `dropped` tokens, of which a model reads all but the last.
-  TaskInfo info(int64_t dropped) const;
+  /// Tokens that are no key, value or noise: for padding, and before the key that is asked for.
+  int64_t special() const { return padded + !multi_query; }
+  int64_t plain() const { return vocabulary - special() - noise.noise_vocab_size; }
+  int64_t keys() const { return plain() / 2; }
+  int64_t values() const { return plain() - keys(); }
+  /// Sequences have length + 1 - dropped() tokens, of which a model reads all but the last.
+  int64_t dropped() const { return multi_query && !padded; }
+  TaskInfo info() const;
   /// `recite` draws a sequence, for training or not, of a segment whose option length is `length`.
-  Task make_recited(uint64_t seed, int64_t dropped,
-                    const std::function<Recited(RandomStream& random, int64_t length,
-                                                bool training)>& recite) const;
+  Task make_recited(uint64_t seed, const std::function<Recited(RandomStream& random, int64_t length,
+                                                               bool training)>& recite) const;
 };
 
 }  // namespace longhand::data
