@@ -24,28 +24,10 @@ extern "C" {
 namespace longhand {
 namespace {
 
-// OpenBLAS's own threads would compete with ours for the cores, and results would depend on their
-// number. The setting is global and must not change while products run, so it is made once.
-void pin_blas_to_one_thread() {
-  static std::once_flag once;
-  std::call_once(once, [] { openblas_set_num_threads(1); });
-}
-
-void check_build(int threads) {
-  const int build = openblas_get_parallel();
-  check<ConfigError>(
-      build == 1 || threads == 1, "OpenBLAS: expected the pthread build for ", threads,
-      " threads, got the ", build == 0 ? "serial" : "OpenMP", " build, which ",
-      build == 0 ? "computes wrong products" : "starts threads of its own",
-      " when called from several threads; install libopenblas0-pthread and select it with "
-      "update-alternatives, or use 1 thread");
-}
-
-// The build is checked before the first product; set_threads() checks it for other thread counts.
+// Before the first product; set_threads() checks for other thread counts.
 void prepare_blas() {
   static std::once_flag once;
-  std::call_once(once, [] { check_build(threads()); });
-  pin_blas_to_one_thread();
+  std::call_once(once, [] { check_blas(threads()); });
 }
 
 CBLAS_TRANSPOSE cblas(Trans t) { return t == Trans::yes ? CblasTrans : CblasNoTrans; }
@@ -307,8 +289,17 @@ void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha, do
 }
 
 void check_blas(int threads) {
-  check_build(threads);
-  pin_blas_to_one_thread();
+  const int build = openblas_get_parallel();
+  check<ConfigError>(
+      build == 1 || threads == 1, "OpenBLAS: expected the pthread build for ", threads,
+      " threads, got the ", build == 0 ? "serial" : "OpenMP", " build, which ",
+      build == 0 ? "computes wrong products" : "starts threads of its own",
+      " when called from several threads; install libopenblas0-pthread and select it with "
+      "update-alternatives, or use 1 thread");
+  // OpenBLAS's own threads would compete with ours for the cores, and results would depend on their
+  // number. The setting is global and must not change while products run, so it is made once.
+  static std::once_flag once;
+  std::call_once(once, [] { openblas_set_num_threads(1); });
 }
 
 std::string better_blas_core(std::string_view core, Isa used) {
