@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <new>
-#include <numeric>
 #include <utility>
 
 #include "longhand/core/error.h"
@@ -41,14 +40,12 @@ Loader::Loader(const Dataset& dataset, const LoaderConfig& config, const Generat
 void Loader::prepare_epoch(int64_t epoch) {
   if (prepared_epoch_ == epoch) return;
   prepared_epoch_ = -1;
-  order_.resize(static_cast<size_t>(dataset_.size()));
-  std::iota(order_.begin(), order_.end(), int64_t{0});
+  order_ = indices_from(0, dataset_.size());
   RandomStream random(generator_.fork(static_cast<uint64_t>(epoch)));
   if (config_.shuffle) random.shuffle(order_);
   if (config_.bucket) {
     // Only of the first examples_: if the others were sorted too, the longest would be left out.
     std::vector<std::pair<int64_t, int64_t>> window;  // length, index
-    std::vector<int64_t> batch_order;
     const int64_t step = bucket_window * config_.batch_size;
     for (int64_t begin = 0; begin < examples_; begin += step) {
       const int64_t end = std::min(begin + step, examples_);
@@ -58,8 +55,7 @@ void Loader::prepare_epoch(int64_t epoch) {
       std::ranges::stable_sort(window,
                                [](const auto& a, const auto& b) { return a.first < b.first; });
       // The full batches of the window are shuffled; an incomplete one stays at the end.
-      batch_order.resize(static_cast<size_t>((end - begin) / config_.batch_size));
-      std::iota(batch_order.begin(), batch_order.end(), int64_t{0});
+      std::vector<int64_t> batch_order = indices_from(0, (end - begin) / config_.batch_size);
       if (config_.shuffle) random.shuffle(batch_order);
       int64_t to = begin;
       for (const int64_t batch : batch_order)
