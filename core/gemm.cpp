@@ -257,11 +257,11 @@ template void gemm(Trans, Trans, float, MatrixView<const float>, MatrixView<cons
 template void gemm(Trans, Trans, double, MatrixView<const double>, MatrixView<const double>, double,
                    MatrixView<double>);
 
-Shape matmul_shape(const Shape& a, const Shape& b, const char* what) {
-  check<ShapeError>(a.rank() >= 2 && b.rank() >= 2 && a[-1] == b[-2], what,
-                    ": expected a (…, m, k) and b (…, k, n), got a ", a, " and b ", b);
+Shape matmul_shape(const Shape& a, const Shape& b) {
+  check<ShapeError>(a.rank() >= 2 && b.rank() >= 2 && a[-1] == b[-2],
+                    "matmul: expected a (…, m, k) and b (…, k, n), got a ", a, " and b ", b);
   const auto batch = [](const Shape& s) { return s.without_axis(-1).without_axis(-1); };
-  Shape out = broadcast_shape(batch(a), batch(b), what);
+  Shape out = broadcast_shape(batch(a), batch(b), "matmul");
   out.push_back(a[-2]);
   out.push_back(b[-1]);
   return out;

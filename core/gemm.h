@@ -25,8 +25,8 @@ void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixVi
 /// Throws ShapeError if shapes or dtypes do not match.
 void matmul_into(Tensor& out, const Tensor& a, const Tensor& b, double alpha = 1, double beta = 0);
 
-/// Returns the shape of a b, with broadcast batch axes. Throws ShapeError naming `what`.
-Shape matmul_shape(const Shape& a, const Shape& b, const char* what = "matmul");
+/// Returns the shape of a b, with broadcast batch axes. Throws ShapeError if there is none.
+Shape matmul_shape(const Shape& a, const Shape& b);
 
 /// Checks that the OpenBLAS in this process can be called from `threads` threads at once, and pins
 /// it to one thread inside. Throws ConfigError with the build found and the one expected.

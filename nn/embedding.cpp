@@ -4,8 +4,8 @@
 
 namespace longhand::nn {
 
-Embedding::Embedding(const Scope& scope_, int64_t count, int64_t width, double std)
-    : Module(scope_), weight(scope("weight"), {count, width}, init::normal(std)) {}
+Embedding::Embedding(const Scope& scope_, int64_t count, int64_t width)
+    : Module(scope_), weight(scope("weight"), {count, width}, init::normal(0.02)) {}
 
 Variable Embedding::forward(const Tensor& tokens) const { return embedding(weight, tokens); }
 
