@@ -18,11 +18,10 @@ void fill_positions(Tensor x, int64_t first, int64_t width, F f) {
     frequencies[i] = std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(width));
   dispatch_float(x.dtype(), [&]<class T>() {
     const int64_t row = x.strides()[0], step = x.strides()[1];
-    parallel_for(x.size(0), 64, [&, to = x.data<T>()](int64_t begin, int64_t end) {
-      for (int64_t n = begin; n < end; ++n)
-        for (size_t i = 0; i < frequencies.size(); ++i)
-          to[n * row + static_cast<int64_t>(i) * step] =
-              static_cast<T>(f(static_cast<double>(first + n) * frequencies[i]));
+    parallel_for_each(x.size(0), 64, [&, to = x.data<T>()](int64_t n) {
+      for (size_t i = 0; i < frequencies.size(); ++i)
+        to[n * row + static_cast<int64_t>(i) * step] =
+            static_cast<T>(f(static_cast<double>(first + n) * frequencies[i]));
     });
   });
 }

@@ -107,18 +107,16 @@ Variable iterative_pinv(const Variable& a, const Variable& start, int64_t iterat
   Tensor steps = Tensor::empty({iterations - 1, count, m, m}, a.dtype());
   Tensor out = Tensor::empty(a.shape(), a.dtype());
   dispatch_float(a.dtype(), [&]<class T>() {
-    parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+    parallel_for_each(count, 1, [&](int64_t matrix) {
       Products<T> x(m);
-      for (int64_t matrix = begin; matrix < end; ++matrix) {
-        const T* Z = first.data<T>() + matrix * m * m;
-        for (int64_t i = 0; i < iterations; ++i) {
-          T* const next = i + 1 < iterations ? steps.data<T>() + (i * count + matrix) * m * m
-                                             : out.data<T>() + matrix * m * m;
-          polynomials(x, A.data<T>() + matrix * m * m, Z, m);
-          scale(x[3], x[3], m);
-          x.multiply(x.plain(Z), x.plain(x[3]), next);
-          Z = next;
-        }
+      const T* Z = first.data<T>() + matrix * m * m;
+      for (int64_t i = 0; i < iterations; ++i) {
+        T* const next = i + 1 < iterations ? steps.data<T>() + (i * count + matrix) * m * m
+                                           : out.data<T>() + matrix * m * m;
+        polynomials(x, A.data<T>() + matrix * m * m, Z, m);
+        scale(x[3], x[3], m);
+        x.multiply(x.plain(Z), x.plain(x[3]), next);
+        Z = next;
       }
     });
   });
@@ -128,16 +126,14 @@ Variable iterative_pinv(const Variable& a, const Variable& start, int64_t iterat
         Tensor G = grad_out.is_contiguous() ? grad_out.clone() : grad_out.contiguous();
         Tensor dA = Tensor::zeros(A.shape(), A.dtype());
         dispatch_float(A.dtype(), [&]<class T>() {
-          parallel_for(count, 1, [&](int64_t begin, int64_t end) {
+          parallel_for_each(count, 1, [&](int64_t matrix) {
             Products<T> x(m);
-            for (int64_t matrix = begin; matrix < end; ++matrix) {
-              const int64_t at = matrix * m * m;
-              for (int64_t i = iterations - 1; i >= 0; --i)
-                iteration_backward(
-                    x, A.data<T>() + at,
-                    i ? steps.data<T>() + (i - 1) * count * m * m + at : first.data<T>() + at,
-                    G.data<T>() + at, dA.data<T>() + at, m);
-            }
+            const int64_t at = matrix * m * m;
+            for (int64_t i = iterations - 1; i >= 0; --i)
+              iteration_backward(
+                  x, A.data<T>() + at,
+                  i ? steps.data<T>() + (i - 1) * count * m * m + at : first.data<T>() + at,
+                  G.data<T>() + at, dA.data<T>() + at, m);
           });
         });
         if (slots[0]) slots[0].take(dA);

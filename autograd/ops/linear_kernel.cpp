@@ -490,9 +490,9 @@ class WeightGradient {
   // Adds the contributions stored in the first `slots`.
   void add(int64_t slots, bool last) {
     const bool fold = folds_ && (last || times_ % blocks_of_fold == blocks_of_fold - 1);
-    parallel_for(static_cast<int64_t>(tiles_.size()), 1, [&](int64_t begin, int64_t end) {
+    parallel_for_each(static_cast<int64_t>(tiles_.size()), 1, [&](int64_t t) {
       Tensor memory = scratch<T>(tile_rows * tile_columns_);
-      for (int64_t t = begin; t < end; ++t) add_tile(tiles_[t], slots, fold, memory.data<T>());
+      add_tile(tiles_[t], slots, fold, memory.data<T>());
     });
     ++times_;
     if (fold) folded_ = true;
