@@ -43,15 +43,12 @@ void check_fits(const Tensor& grad, const detail::Node& node) {
                     grad.shape(), " of ", grad.dtype());
 }
 
-// Whether the gradient has no other owner and the strides of the node's value.
-bool is_own(const Tensor& grad, const detail::Node& node) {
-  return grad.unique() && has_strides(grad, node.strides);
-}
-
-Tensor own_copy(const Tensor& grad, const detail::Node& node) {
+// Copies a gradient that has another owner, or other strides than the node's value.
+void make_own(Tensor& grad, const detail::Node& node) {
+  if (grad.unique() && has_strides(grad, node.strides)) return;
   Tensor own = Tensor::empty_ordered(node.shape, node.dtype, node.strides);
   copy_into(own, grad);
-  return own;
+  grad = std::move(own);
 }
 
 }  // namespace
@@ -151,7 +148,7 @@ GradSlot::Accumulator GradSlot::accumulate() {
     return {*grad_, 0.0};
   }
   // A tensor from take() may have other owners, any order of axes, or stride 0.
-  if (!is_own(*grad_, *node_)) *grad_ = own_copy(*grad_, *node_);
+  make_own(*grad_, *node_);
   return {*grad_, 1.0};
 }
 
@@ -297,7 +294,7 @@ void run_rule(detail::Node& node) {
 
 // Gives a leaf a gradient of its own: those of a + b, for example, are the same tensor at first.
 void settle_leaf(detail::Node& leaf) {
-  if (leaf.grad.defined() && !is_own(leaf.grad, leaf)) leaf.grad = own_copy(leaf.grad, leaf);
+  if (leaf.grad.defined()) make_own(leaf.grad, leaf);
 }
 
 // Clears the gradients of all nodes but leaves.
