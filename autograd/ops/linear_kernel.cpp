@@ -567,9 +567,7 @@ void backward_by_tiles(const Backward<T>& all) {
   small.write();
 }
 
-}  // namespace
-
-namespace {
+// ---- forward -----------------------------------------------------------------------------------
 
 // The memory of a task of the forward pass.
 template <class T>
