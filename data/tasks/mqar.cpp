@@ -55,26 +55,25 @@ struct RecallOptions {
   void require_valid(OptionVisitor& v) const;
 };
 
+// Draws the examples of a segment.
 struct Recall {
-  int64_t groups, pairs, overwrites, passes;
-  int64_t vocabulary;
-  bool random_non_queries;
-  int64_t noise;                // random tokens are below it
+  RecallOptions o;
+  int64_t pairs, overwrites;
   std::vector<double> inverse;  // 1 / weight of gap g: (g + 1)^(1 - a)
 
   void operator()(RandomStream& random, std::span<int32_t> tokens,
                   std::span<int32_t> targets) const {
-    const int64_t half = vocabulary / 2, later = groups - 1;
-    const int64_t number_of_keys = pairs * (overwrites > 0 ? 1 : groups);
+    const int64_t half = o.vocabulary / 2, later = o.groups - 1;
+    const int64_t number_of_keys = pairs * (overwrites > 0 ? 1 : o.groups);
     const std::vector<int32_t> keys = choose(random, 1, half - 1, number_of_keys);
     const std::vector<int32_t> values =
-        choose(random, half, vocabulary - half, number_of_keys + later * overwrites);
+        choose(random, half, o.vocabulary - half, number_of_keys + later * overwrites);
     std::ranges::fill(tokens, 0);
     std::ranges::fill(targets, ignore_index);
     std::vector<int32_t> latest(keys.size());  // the value of each key
     int64_t known = 0, used = 0;               // keys and values so far
-    const size_t length = tokens.size() / static_cast<size_t>(groups);
-    for (int64_t g = 0; g < groups; ++g) {
+    const size_t length = tokens.size() / static_cast<size_t>(o.groups);
+    for (int64_t g = 0; g < o.groups; ++g) {
       std::vector<int64_t> written;  // numbers of keys
       if (g > 0 && overwrites > 0) {
         for (int64_t w = 0; w < overwrites; ++w)
@@ -88,7 +87,7 @@ struct Recall {
         part[place++] = keys[key];
         part[place++] = latest[key] = values[used++];
       }
-      for (const size_t context = place; place < context * passes; ++place)
+      for (const size_t context = place; place < context * o.passes; ++place)
         part[place] = part[place - context];
 
       std::vector<int32_t> asked(pairs);  // numbers of keys
@@ -101,7 +100,7 @@ struct Recall {
         rest[2 * gaps[p]] = keys[asked[p]];
         rest_targets[2 * gaps[p]] = latest[asked[p]];
       }
-      if (random_non_queries) fill_gaps(random, keys, rest, rest_targets);
+      if (o.random_non_queries) fill_gaps(random, keys, rest, rest_targets);
     }
   }
 
@@ -132,11 +131,12 @@ struct Recall {
   // pairs is always a query.
   void fill_gaps(RandomStream& random, std::vector<int32_t> keys, std::span<int32_t> tokens,
                  std::span<const int32_t> targets) const {
+    const int64_t below = o.kind == RecallOptions::Kind::plain ? o.vocabulary : o.vocabulary / 2;
     std::ranges::sort(keys);
     for (size_t i = 0; i < tokens.size(); ++i) {
       if (targets[i] != ignore_index) continue;
       do {
-        tokens[i] = static_cast<int32_t>(random.below(noise));
+        tokens[i] = static_cast<int32_t>(random.below(below));
       } while (std::binary_search(keys.begin(), keys.end(), tokens[i]));
     }
   }
@@ -235,11 +235,8 @@ Task make(const RecallOptions& o, uint64_t seed, const Splits&) {
     std::string name = concat_message("length ", length, ", ", pairs, " pairs");
     if (o.kind == RecallOptions::Kind::overwrite)
       name += concat_message(", ", overwrites, " overwrites");
-    segments.push_back(
-        {std::move(name), length, of_segment(o.sizes, s),
-         Recall{o.groups, pairs, overwrites, o.passes, o.vocabulary, o.random_non_queries,
-                o.kind == RecallOptions::Kind::plain ? o.vocabulary : o.vocabulary / 2,
-                std::move(inverse)}});
+    segments.push_back({std::move(name), length, of_segment(o.sizes, s),
+                        Recall{o, pairs, overwrites, std::move(inverse)}});
   }
   return make_generated(*info_of(o), segments, seed);
 }
