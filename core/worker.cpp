@@ -4,17 +4,6 @@
 
 namespace longhand {
 
-Worker::Worker() : thread_([this] { work(); }) {}
-
-Worker::~Worker() {
-  {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-  }
-  changed_.notify_one();
-  thread_.join();
-}
-
 std::future<void> Worker::run(std::packaged_task<void()> job) {
   std::future<void> end = job.get_future();
   {
@@ -25,11 +14,9 @@ std::future<void> Worker::run(std::packaged_task<void()> job) {
   return end;
 }
 
-void Worker::work() {
+void Worker::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    changed_.wait(lock, [this] { return ended_ || !jobs_.empty(); });
-    if (jobs_.empty()) return;
+  while (changed_.wait(lock, stop, [this] { return !jobs_.empty(); })) {
     {
       std::packaged_task<void()> job = std::move(jobs_.front());
       jobs_.pop_front();

@@ -5,31 +5,27 @@
 #include <deque>
 #include <future>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 
 namespace longhand {
 
 /// Runs jobs in the order of their arrival on one thread of its own, beside those of parallel_for, which
-/// are for computing.
+/// are for computing. The destructor runs the jobs that have been given, then ends the thread.
 class Worker {
  public:
-  Worker();
-  /// Runs the jobs that have been given, then ends the thread.
-  ~Worker();
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
+  Worker() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
 
   /// Returns what to wait for; it rethrows what the job threw.
   std::future<void> run(std::packaged_task<void()> job);
 
  private:
-  void work();
+  void work(const std::stop_token& stop);
 
   std::mutex mutex_;
-  std::condition_variable changed_;
+  std::condition_variable_any changed_;
   std::deque<std::packaged_task<void()>> jobs_;
-  bool ended_ = false;
-  std::thread thread_;  // last: it uses the others
+  std::jthread thread_;  // last: it uses the others
 };
 
 }  // namespace longhand
