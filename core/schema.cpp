@@ -214,7 +214,8 @@ void SchemaWriter::visit(const Declaration& option, Target target) {
       option.default_text.empty()
           ? std::visit([](const auto* value) { return to_string(canonical(*value)); }, target)
           : option.default_text;
-  field.condition = comma_list(conditions_);
+  for (const auto& [holds, condition] : conditions_)
+    field.condition += (field.condition.empty() ? "" : ", ") + condition;
   schema_.push_back(std::move(field));
 }
 

@@ -137,9 +137,9 @@ class OptionVisitor {
   /// them and refuses a configuration that sets one; documentation shows them with the condition.
   template <class Declare>
   void when(bool applies, const std::string& condition, Declare declare) {
-    enter(applies, condition);
+    conditions_.emplace_back(applies, condition);
     declare();
-    leave();
+    conditions_.pop_back();
   }
 
   /// A condition between options, checked on reading only, and within when() only if that applies:
@@ -150,8 +150,8 @@ class OptionVisitor {
   using Target = std::variant<bool*, int64_t*, double*, std::string*, std::vector<int64_t>*,
                               std::vector<std::string>*>;
   virtual void visit(const Declaration& option, Target value) = 0;
-  virtual void enter(bool applies, const std::string& condition) = 0;
-  virtual void leave() = 0;
+
+  std::vector<std::pair<bool, std::string>> conditions_;  // of the option, and whether they hold
 };
 
 /// Reads `section` into an options struct. Throws ConfigError for values of another type or out of
@@ -172,15 +172,10 @@ class OptionReader final : public OptionVisitor {
 
  private:
   void visit(const Declaration& option, Target value) override;
-  void enter(bool applies, const std::string& condition) override {
-    conditions_.emplace_back(applies, condition);
-  }
-  void leave() override { conditions_.pop_back(); }
 
   const Options& section_;
   EffectiveValues values_;
   std::vector<std::string> declared_;  // whether they apply or not
-  std::vector<std::pair<bool, std::string>> conditions_;
 };
 
 /// Collects the declarations of describe().
@@ -192,11 +187,8 @@ class SchemaWriter final : public OptionVisitor {
 
  private:
   void visit(const Declaration& option, Target value) override;
-  void enter(bool, const std::string& condition) override { conditions_.push_back(condition); }
-  void leave() override { conditions_.pop_back(); }
 
   Schema schema_;
-  std::vector<std::string> conditions_;
 };
 
 /// Reads options of type S from a section; `options` holds the defaults. `values` is set to the
