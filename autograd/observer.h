@@ -41,16 +41,10 @@ class OperationObserver {
   virtual void on_gradients(std::string_view operation, uint64_t number, const Tensor& grad_out,
                             std::span<Tensor* const> grad_in) = 0;
 
-  /// Calls the observers of this thread, of which there must be one; for record() and backward().
-  static void notify(const Operation& operation, Tensor& result);
-  static void notify(std::string_view operation, uint64_t number, const Tensor& grad_out,
-                     std::span<Tensor* const> grad_in);
+  /// The one that was constructed before this one, or null.
+  OperationObserver* outer() const { return outer_; }
 
  private:
-  /// Calls f for this observer and those around it, the first one first.
-  template <class F>
-  void from_first(const F& f);
-
   OperationObserver* outer_;
 };
 

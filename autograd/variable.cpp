@@ -25,6 +25,13 @@ thread_local uint64_t foreign_nodes = 0;
 // The innermost observer of this thread; null if there is none.
 thread_local OperationObserver* observer = nullptr;
 
+// Calls f for an observer and those around it, the first one first.
+template <class F>
+void from_first(OperationObserver& innermost, const F& f) {
+  if (innermost.outer()) from_first(*innermost.outer(), f);
+  f(innermost);
+}
+
 std::shared_ptr<detail::Node> make_node(const Tensor& value, std::string_view op) {
   auto node = std::make_shared<detail::Node>();
   node->shape = value.shape();
@@ -63,22 +70,6 @@ detail::Recording::~Recording() { recording = before_; }
 
 OperationObserver::OperationObserver() : outer_(std::exchange(observer, this)) {}
 OperationObserver::~OperationObserver() { observer = outer_; }
-
-template <class F>
-void OperationObserver::from_first(const F& f) {
-  if (outer_) outer_->from_first(f);
-  f(*this);
-}
-
-void OperationObserver::notify(const Operation& operation, Tensor& result) {
-  observer->from_first([&](OperationObserver& o) { o.on_result(operation, result); });
-}
-
-void OperationObserver::notify(std::string_view operation, uint64_t number, const Tensor& grad_out,
-                               std::span<Tensor* const> grad_in) {
-  observer->from_first(
-      [&](OperationObserver& o) { o.on_gradients(operation, number, grad_out, grad_in); });
-}
 
 // Dropping the last handle of a long chain must not recurse once per node: nodes that are destroyed
 // move their inputs and rules to lists that the outermost destructor empties.
@@ -185,7 +176,7 @@ void detail::notify_observer(std::string_view op, std::span<const Variable> inpu
     return;
   Operation operation{.name = op, .inputs = inputs, .in_backward = foreign_nodes > 0};
   if (recorded.node_) operation.number = recorded.node_->number;
-  OperationObserver::notify(operation, result.value_);
+  from_first(*observer, [&](OperationObserver& o) { o.on_result(operation, result.value_); });
 }
 
 Variable detail::record(std::string_view op, Tensor out, std::span<const Variable> inputs,
@@ -288,7 +279,9 @@ void run_rule(detail::Node& node) {
   if (observer && node.computes && !is_dry()) [[unlikely]] {
     std::vector<Tensor*> grads;
     for (const auto& input : inputs) grads.push_back(input ? &input->grad : nullptr);
-    OperationObserver::notify(node.op, node.number, grad_out, grads);
+    from_first(*observer, [&](OperationObserver& o) {
+      o.on_gradients(node.op, node.number, grad_out, grads);
+    });
   }
 }
 
