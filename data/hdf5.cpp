@@ -733,13 +733,6 @@ struct Hdf5Reader::State {
                      ": expected a dataset, got a group");
     return open.emplace(path, look_over(std::move(object), bytes, what(path))).first->second;
   }
-
-  Handle attribute(const std::string& path, const std::string& key) const {
-    const Handle object = get(path);
-    check<DataError>(must(H5Aexists(object, key.c_str()), what(path)) > 0, what(path),
-                     ": has no attribute \"", key, "\"");
-    return own(H5Aopen(object, key.c_str(), H5P_DEFAULT), H5Aclose, what(path));
-  }
 };
 
 namespace {
@@ -911,8 +904,12 @@ std::vector<std::string> Hdf5Reader::attributes(const std::string& path) const {
 
 AttributeValue Hdf5Reader::attribute(const std::string& path, const std::string& key) const {
   const Session session;
-  return value_of(state_->attribute(path, key), state_->bytes, state_->any_length,
-                  concat_message(state_->what(path), ": attribute \"", key, "\""));
+  const Handle object = state_->get(path);
+  const std::string what = state_->what(path);
+  check<DataError>(must(H5Aexists(object, key.c_str()), what) > 0, what, ": has no attribute \"",
+                   key, "\"");
+  return value_of(own(H5Aopen(object, key.c_str(), H5P_DEFAULT), H5Aclose, what), state_->bytes,
+                  state_->any_length, concat_message(what, ": attribute \"", key, "\""));
 }
 
 template <class T>
