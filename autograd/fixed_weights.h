@@ -31,8 +31,7 @@ class FixedWeights {
   /// reorder(weight), computed by the first call for this weight.
   template <class F>
   const Tensor& of(const Tensor& weight, const F& reorder) {
-    Kept& kept = kept_[dispatch_float(weight.dtype(),
-                                      [&]<class T>() -> const void* { return weight.data<T>(); })];
+    Kept& kept = kept_[weight.address()];
     if (!(kept.weight.shape() == weight.shape() && kept.weight.strides() == weight.strides()))
       kept = {weight, reorder(weight)};
     return kept.factor;

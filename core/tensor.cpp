@@ -102,6 +102,10 @@ Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
   return out;
 }
 
+const void* Tensor::address() const {
+  return dispatch_any(dtype_, [this]<class T>() -> const void* { return data<T>(); });
+}
+
 bool Tensor::is_contiguous() const { return is_row_major(shape_, strides_); }
 
 bool Tensor::is_dense() const { return in_memory_order().is_contiguous(); }
@@ -327,10 +331,8 @@ void accumulate_into(Tensor& out, double beta, const Tensor& in) {
 bool identical(const Tensor& a, const Tensor& b) {
   if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return false;
   const Tensor x = a.contiguous(), y = b.contiguous();
-  return dispatch_any(a.dtype(), [&]<class T>() {
-    return x.numel() == 0 ||
-           std::memcmp(x.data<T>(), y.data<T>(), static_cast<size_t>(x.numel()) * sizeof(T)) == 0;
-  });
+  return x.numel() == 0 ||
+         std::memcmp(x.address(), y.address(), static_cast<size_t>(x.bytes())) == 0;
 }
 
 }  // namespace longhand

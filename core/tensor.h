@@ -104,6 +104,8 @@ class Tensor {
   }
   template <class T>
   const T* data() const;
+  /// The same, whatever the dtype.
+  const void* address() const;
 
   /// The only element. Throws if there is not exactly one.
   double item() const;

@@ -293,11 +293,9 @@ void Hdf5Writer::put(const std::string& path, const Tensor& value) {
   const Handle dataset =
       state_->create(path, stored_as(value.dtype()), value.shape(), state_->plain);
   if (value.numel() == 0) return;
-  dispatch_any(value.dtype(), [&]<class T>() {
-    must(H5Dwrite(dataset, memory_type(value.dtype()), H5S_ALL, H5S_ALL, H5P_DEFAULT,
-                  dense.data<T>()),
-         path, ": cannot store the values");
-  });
+  must(
+      H5Dwrite(dataset, memory_type(value.dtype()), H5S_ALL, H5S_ALL, H5P_DEFAULT, dense.address()),
+      path, ": cannot store the values");
 }
 
 void Hdf5Writer::create_rows(const std::string& path, StoredType type, const Shape& shape) {

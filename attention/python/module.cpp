@@ -217,10 +217,6 @@ std::shared_ptr<TaskBatches> task(const std::string& name, const std::string& sp
       TaskBatches{data::make_task(section, seed, data::Splits::only(split)), split, config, seed});
 }
 
-const void* address_of(const Tensor& t) {
-  return dispatch_any(t.dtype(), [&]<class T>() -> const void* { return t.data<T>(); });
-}
-
 void define_memory(py::module_& m) {
   py::class_<Memory>(m, "Memory", py::buffer_protocol()).def_buffer([](const Memory& memory) {
     const Tensor& t = memory.tensor;
@@ -229,13 +225,13 @@ void define_memory(py::module_& m) {
     const auto bytes = static_cast<py::ssize_t>(size_of(t.dtype()));
     std::vector<py::ssize_t> shape(t.shape().begin(), t.shape().end()), strides;
     for (const int64_t stride : t.strides()) strides.push_back(stride * bytes);
-    return py::buffer_info(const_cast<void*>(address_of(t)), bytes,
+    return py::buffer_info(const_cast<void*>(t.address()), bytes,
                            formats[static_cast<size_t>(t.dtype())], t.rank(), shape, strides);
   });
   m.def(
       "_address",
       [](py::handle array) {
-        return reinterpret_cast<uintptr_t>(address_of(tensor_of(array, "array")));
+        return reinterpret_cast<uintptr_t>(tensor_of(array, "array").address());
       },
       "Where the elements of an array are for the library: for tests.");
 }

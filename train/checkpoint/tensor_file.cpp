@@ -107,9 +107,8 @@ uint64_t checked_bytes(std::span<const uint64_t> sizes, const NumberType& type, 
 }
 
 std::span<const std::byte> values_of(const Tensor& contiguous) {
-  return dispatch_any(contiguous.dtype(), [&]<class T>() {
-    return std::as_bytes(std::span(contiguous.data<T>(), static_cast<size_t>(contiguous.numel())));
-  });
+  return {static_cast<const std::byte*>(contiguous.address()),
+          static_cast<size_t>(contiguous.bytes())};
 }
 
 bool is_tensor_file(const std::filesystem::path& path) {

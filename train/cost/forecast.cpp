@@ -65,13 +65,13 @@ class DryRanks : public Communicator {
     const Sent sent = sent_by(Collective::sum, x);
     if (role_ == Role::sequence) {
       log_.add(sequence, sent);
-      log_.last = sent, log_.summed = data_of(x);
+      log_.last = sent, log_.summed = x.address();
       return {};
     }
     // Gradients and losses are summed over the ranks of a sequence, then over those of a column.
     const Purpose purpose = x.dtype() == DType::i64 || x.numel() <= 16 ? small : gradients;
     log_.add(purpose, sent);
-    if (log_.summed == data_of(x)) {
+    if (log_.summed == x.address()) {
       log_.add(purpose, {log_.last.seconds, log_.last.bytes});
       log_.add(sequence, log_.last, -1);
     }
@@ -105,12 +105,9 @@ class DryRanks : public Communicator {
   Traffic traffic() const override { return {}; }
 
  private:
-  static const void* data_of(const Tensor& x) {
-    return dispatch_any(x.dtype(), [&]<class T>() -> const void* { return x.data<T>(); });
-  }
   /// `x`: the larger one of what the rank gives and gets.
   Sent sent_by(Collective operation, const Tensor& x) const {
-    const double bytes = number(x.numel()) * number(static_cast<int64_t>(size_of(x.dtype())));
+    const double bytes = number(x.bytes());
     return {rates_.seconds(operation, size(), bytes), bytes_sent(operation, size(), bytes), 1};
   }
   Tensor counted(Collective operation, Tensor x) {

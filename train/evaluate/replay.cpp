@@ -21,8 +21,7 @@ namespace longhand::train {
 namespace {
 
 const void* address(const Tensor& t) {
-  if (!t.defined() || !is_float(t.dtype())) return nullptr;
-  return dispatch_float(t.dtype(), [&]<class T>() -> const void* { return t.data<T>(); });
+  return t.defined() && is_float(t.dtype()) ? t.address() : nullptr;
 }
 
 /// Ends the step at the first bad operation.

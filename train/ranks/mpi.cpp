@@ -45,13 +45,11 @@ struct Bytes {
 Bytes bytes_of(const Tensor& x) {
   check<ShapeError>(x.is_contiguous(),
                     "communicator: expected a contiguous tensor, got strides of ", x.shape());
-  return dispatch_any(x.dtype(), [&]<class T>() {
-    const MPI_Datatype type = sizeof(T) == 8   ? MPI_INT64_T
-                              : sizeof(T) == 4 ? MPI_INT32_T
-                                               : MPI_UINT8_T;  // only copied, never added
-    return Bytes{reinterpret_cast<char*>(const_cast<T*>(x.data<T>())),
-                 static_cast<int64_t>(sizeof(T)), type};
-  });
+  const auto size = static_cast<int64_t>(size_of(x.dtype()));
+  const MPI_Datatype type = size == 8   ? MPI_INT64_T
+                            : size == 4 ? MPI_INT32_T
+                                        : MPI_UINT8_T;  // only copied, never added
+  return {static_cast<char*>(const_cast<void*>(x.address())), size, type};
 }
 
 }  // namespace
