@@ -1,9 +1,11 @@
 // Options: the values given in one section of a configuration, and where each was given.
 #pragma once
 
+#include <charconv>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -85,6 +87,14 @@ std::string or_list(const std::vector<std::string>& words);
 /// The parts of a text between separators, as std::getline() reads them: none of an empty text, and no
 /// empty one behind a separator at its end.
 std::vector<std::string> split_at(std::string_view text, char separator);
+/// The number that a whole text is; nothing for other text.
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
+}
 /// A text with `by` in place of each character `what`.
 std::string replaced(std::string_view text, char what, std::string_view by);
 /// A text with small letters in place of capital ones, of ASCII alone.

@@ -5,7 +5,6 @@
 //
 // The parts are declared in one option, "window(window=16) | linear(feature_map=taylor2)".
 #include <algorithm>
-#include <charconv>
 #include <numeric>
 #include <string_view>
 
@@ -39,13 +38,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 
 // The value as an integer, a number, a boolean or else a word.
 OptionValue value_of(std::string_view text) {
-  const auto number = [&]<class T>(T value) -> std::optional<OptionValue> {
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) return {};
-    return OptionValue(value);
-  };
-  if (const auto integer = number(int64_t{0})) return *integer;
-  if (const auto real = number(0.0)) return *real;
+  if (const auto integer = parse_number<int64_t>(text)) return *integer;
+  if (const auto real = parse_number<double>(text)) return *real;
   if (text == "true" || text == "false") return text == "true";
   return std::string(text);
 }

@@ -1,7 +1,6 @@
 // text_classification: a label for a text, of records of TSV, CSV or JSON Lines.
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -27,12 +26,6 @@ struct Example {
   int64_t line, column;  // of the label
 };
 
-bool as_integer(const std::string& text, int64_t& value) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end;
-}
-
 bool is_one_of(const std::string& word, std::initializer_list<std::string_view> words) {
   return std::ranges::find(words, lower_case(word)) != words.end();
 }
@@ -52,13 +45,12 @@ bool names_text(const std::string& word) {
 void check_no_header(const std::vector<Example>& examples, const std::string& file) {
   const Example& first = examples.front();
   bool integers = true;
-  int64_t value = 0;
   for (size_t i = 1; i < examples.size(); ++i) {
     if (examples[i].label == first.label) return;
-    integers = integers && as_integer(examples[i].label, value);
+    integers = integers && parse_number<int64_t>(examples[i].label);
   }
   const bool named = names_label(first.label) || names_text(first.text);
-  const bool other_kind = examples.size() > 1 && integers && !as_integer(first.label, value);
+  const bool other_kind = examples.size() > 1 && integers && !parse_number<int64_t>(first.label);
   check<DataError>(!named && !other_kind, file, ":", first.line, ":", first.column,
                    ": this line looks like a header: no other one has the label '",
                    first.label.substr(0, 40),
@@ -113,9 +105,9 @@ Classes classes_of(const std::vector<Example>& lines, const std::string& path,
   std::vector<std::pair<int64_t, std::string>> order;
   bool integers = true;
   for (const auto& [label, unused] : classes) {
-    int64_t value = 0;
-    integers &= as_integer(label, value);
-    order.emplace_back(value, label);
+    const auto value = parse_number<int64_t>(label);
+    integers &= value.has_value();
+    order.emplace_back(value.value_or(0), label);
   }
   if (integers) std::ranges::sort(order);
   for (size_t i = 0; i < order.size(); ++i) classes[order[i].second] = static_cast<int32_t>(i);

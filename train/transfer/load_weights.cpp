@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -73,11 +72,9 @@ std::string changed_options(const attention::TransformerConfig& model,
 /// "{a,b}", "{0-3,5}"; "a" if there is only one. Integers are in ascending order.
 std::string alternatives(const std::vector<std::string>& words) {
   std::vector<int64_t> numbers;
-  for (const std::string& word : words) {
-    int32_t number = -1;
-    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-    if (error == std::errc() && *end == '\0' && number >= 0) numbers.push_back(number);
-  }
+  for (const std::string& word : words)
+    if (const auto number = parse_number<int32_t>(word); number && *number >= 0)
+      numbers.push_back(*number);
   std::string out;
   if (numbers.size() == words.size()) {
     std::ranges::sort(numbers);

@@ -1,7 +1,6 @@
 #include "longhand/train/transfer/saved_model.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -18,11 +17,9 @@ namespace fs = std::filesystem;
 std::optional<std::pair<std::string, int64_t>> numbered(std::string name) {
   if (name.ends_with(".h5")) name.resize(name.size() - 3);
   const size_t digits = name.find_last_not_of("0123456789") + 1;
-  int64_t number = 0;
-  const auto [end, error] =
-      std::from_chars(name.data() + digits, name.data() + name.size(), number);
-  if (digits == 0 || error != std::errc() || end != name.data() + name.size()) return std::nullopt;
-  return std::pair(name.substr(0, digits), number);
+  const auto number = parse_number<int64_t>(std::string_view(name).substr(digits));
+  if (digits == 0 || !number) return std::nullopt;
+  return std::pair(name.substr(0, digits), *number);
 }
 
 /// Whether two options name the same file, one by a relative path: earlier versions stored these.

@@ -1,6 +1,6 @@
 #include "longhand/train/transfer/weights.h"
 
-#include <charconv>
+#include <algorithm>
 
 #include "longhand/core/error.h"
 #include "longhand/train/config/experiment.h"
@@ -21,10 +21,7 @@ nn::StateDict part_of(const Checkpoint& checkpoint, const std::string& part) {
 int64_t count_in(const TensorFile& file, const std::string& key) {
   const auto found = file.metadata.find(key);
   if (found == file.metadata.end()) return 0;
-  int64_t value = 0;
-  const std::string& text = found->second;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && value >= 0 ? value : 0;
+  return std::max<int64_t>(0, parse_number<int64_t>(found->second).value_or(0));
 }
 
 /// "model.layers = 3 here, 2 in the file; " for each size that tensors have and that differs.
