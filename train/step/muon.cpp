@@ -11,7 +11,7 @@ namespace {
 
 // An approximation of the orthogonal factor U V' of x = U S V' (r, c): singular values s become p(…p(s / |x|)…),
 // p(s) = 3.4445 s - 4.7750 s^3 + 2.0315 s^5, five times. Those not far below the largest come near 1.
-Tensor orthogonalised(Tensor x, int steps) {
+Tensor orthogonalised(Tensor x) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315, eps = 1e-7;
   const bool wide = x.size(0) <= x.size(1);
   if (!wide) x = x.transpose(0, 1).contiguous();
@@ -24,7 +24,7 @@ Tensor orthogonalised(Tensor x, int steps) {
   const int64_t n = x.size(0);
   Tensor gram = Tensor::empty({n, n}, x.dtype()), poly = Tensor::empty({n, n}, x.dtype()),
          next = Tensor::empty(x.shape(), x.dtype());
-  for (int i = 0; i < steps; ++i) {
+  for (int i = 0; i < 5; ++i) {
     matmul_into(gram, x, x.transpose(0, 1));
     copy_into(poly, gram);
     matmul_into(poly, gram, gram, c, b);  // b A + c A^2
@@ -69,7 +69,7 @@ class Muon : public Adam {
         b[i] = mu * b[i] + rest * g[i];
         to[i] = rest * g[i] + mu * b[i];
       }
-      u = orthogonalised(u, options_.iterations);
+      u = orthogonalised(u);
       const T* const direction = u.data<T>();
       const T keep = T(1 - lr * options_.others.weight_decay),
               step = T(lr * 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns))));

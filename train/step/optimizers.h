@@ -43,7 +43,6 @@ std::unique_ptr<Optimizer> make_adam(Parameters parameters, const AdamOptions& o
 
 struct MuonOptions {
   double momentum = 0.95;
-  int iterations = 5;    // of Newton and Schulz
   AdamOptions others{};  // of all other parameters; weight_decay is also that of matrices
 };
 
