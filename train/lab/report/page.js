@@ -4,16 +4,8 @@
   /// The data of a large page are compressed, as browsers from 2023 on can read them.
   async function dataOf(text) {
     if (text.startsWith('{')) return text;
-    const stream = new DecompressionStream('deflate'), writer = stream.writable.getWriter();
-    writer.write(Uint8Array.from(atob(text), c => c.charCodeAt(0)));
-    writer.close();
-    const decoder = new TextDecoder(), reader = stream.readable.getReader();
-    let out = '';
-    for (;;) {
-      const {done, value} = await reader.read();
-      if (done) return out;
-      out += decoder.decode(value, {stream: true});
-    }
+    const bytes = new Blob([Uint8Array.from(atob(text), c => c.charCodeAt(0))]);
+    return new Response(bytes.stream().pipeThrough(new DecompressionStream('deflate'))).text();
   }
   const data = JSON.parse(await dataOf(document.getElementById('data').textContent));
 
