@@ -360,8 +360,4 @@ double metric_of(const Sweep& sweep, const Score& score) {
   return sweep.metric == "loss" ? score.loss : score.accuracy;
 }
 
-bool is_better(const Sweep& sweep, double a, double b) {
-  return sweep.metric == "loss" ? a < b : a > b;
-}
-
 }  // namespace longhand::train

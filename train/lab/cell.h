@@ -163,7 +163,5 @@ CellStates read_cells(const Grid& grid, const std::filesystem::path& sweep);
 
 /// The metric of a sweep, "accuracy" or "loss".
 double metric_of(const Sweep& sweep, const Score& score);
-/// Whether a value of the metric is better than another.
-bool is_better(const Sweep& sweep, double a, double b);
 
 }  // namespace longhand::train

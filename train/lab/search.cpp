@@ -6,6 +6,8 @@
 #include <set>
 #include <span>
 
+#include "longhand/train/lab/headline.h"
+
 namespace longhand::train {
 namespace {
 
@@ -21,7 +23,7 @@ const Score* best_score(const Sweep& sweep, const CellState& state, std::optiona
   const Score* best = nullptr;
   for (const auto& [after, score] : state.evaluations)
     if (after <= *step && std::isfinite(metric_of(sweep, score)) &&
-        (!best || is_better(sweep, metric_of(sweep, score), metric_of(sweep, *best))))
+        (!best || Metric{sweep.metric}.better(metric_of(sweep, score), metric_of(sweep, *best))))
       best = &score;
   return best;
 }
@@ -43,7 +45,8 @@ std::optional<Quality> quality(const Sweep& sweep, std::span<const SweepCell> ce
 bool is_better(const Sweep& sweep, const std::optional<Quality>& a,
                const std::optional<Quality>& b) {
   if (!a || !b) return a.has_value();
-  return a->metric != b->metric ? is_better(sweep, a->metric, b->metric) : a->loss < b->loss;
+  return a->metric != b->metric ? Metric{sweep.metric}.better(a->metric, b->metric)
+                                : a->loss < b->loss;
 }
 
 /// Whether all these trials have come to a rung, or to their end; tasks for those that have not.
@@ -150,7 +153,7 @@ SearchState search_state(const Grid& grid, size_t variant, const CellStates& sta
     const auto beats = [&](size_t beside) {
       const auto other = found.find(beside);
       return other == found.end() || !other->second ||
-             is_better(grid.sweep, found[best]->metric, other->second->metric);
+             Metric{grid.sweep.metric}.better(found[best]->metric, other->second->metric);
     };
     if (best == first && first > 0 && (first == last || beats(first + 1)))
       going.push_back(--first);
