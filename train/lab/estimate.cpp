@@ -7,7 +7,6 @@
 #include <optional>
 #include <thread>
 
-#include "longhand/core/error.h"
 #include "longhand/data/file.h"
 #include "longhand/train/lab/runner.h"
 #include "longhand/train/run/child.h"
