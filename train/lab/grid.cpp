@@ -261,6 +261,21 @@ std::string shown(const Setting& setting) {
   return text.empty() ? "none" : std::filesystem::path(text).filename().string();
 }
 
+/// The label of values: "linformer k=16". Keys whose last word is not unique in `keys` are written out.
+std::string label_of(const Settings& values, const std::vector<std::string>& keys) {
+  std::string out;
+  for (const Setting& setting : values) {
+    const std::string word = last_word(setting.key);
+    const bool unique = std::ranges::count_if(keys, [&](const std::string& key) {
+                          return last_word(key) == word;
+                        }) <= 1;
+    const bool plain = setting.key == "attention.type" || setting.key == "data.task";
+    out += (out.empty() ? "" : " ") + (plain ? "" : (unique ? word : setting.key) + "=") +
+           shown(setting);
+  }
+  return out;
+}
+
 }  // namespace
 
 void assign(Config& config, const Settings& values) {
@@ -304,20 +319,6 @@ std::string difference_of(const Sweep& sweep, const Sweep& before) {
       if (compared(key) && (same_task || key == "data.task"))
         return said(key, value_in(now, key), value_in(then, key));
   return "";
-}
-
-std::string label_of(const Settings& values, const std::vector<std::string>& keys) {
-  std::string out;
-  for (const Setting& setting : values) {
-    const std::string word = last_word(setting.key);
-    const bool unique = std::ranges::count_if(keys, [&](const std::string& key) {
-                          return last_word(key) == word;
-                        }) <= 1;
-    const bool plain = setting.key == "attention.type" || setting.key == "data.task";
-    out += (out.empty() ? "" : " ") + (plain ? "" : (unique ? word : setting.key) + "=") +
-           shown(setting);
-  }
-  return out;
 }
 
 std::span<const SweepCell> Grid::searches(size_t variant) const {

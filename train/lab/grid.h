@@ -75,8 +75,4 @@ std::vector<std::vector<bool>> cells_of_shard(const Grid& grid, const Shard& sha
 /// Assigns values to the options of a configuration.
 void assign(Config& config, const Settings& values);
 
-/// The label of values: "linformer k=16". Keys whose last word is not unique in `keys` are written
-/// out.
-std::string label_of(const Settings& values, const std::vector<std::string>& keys);
-
 }  // namespace longhand::train
