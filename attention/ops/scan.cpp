@@ -247,32 +247,26 @@ ScanResult scan(const ScanInputs& inputs, const ScanState* initial, const ScanOp
   }
   passes.forward(rule, x, kept, out, final_states, log_scales);
 
-  // The gradient of the final states, whose rule is recorded later and runs first.
-  const auto dfinal = std::make_shared<Tensor>();
-  ScanResult result;
-  result.log_scales = log_scales;
-  auto of_sums = [rule, passes, x, kept, final_states, dfinal](const Tensor& grad_out,
-                                                               std::span<GradSlot> slots) mutable {
-    const Tensor dout = with_contiguous_rows(grad_out);
-    x.has_kept = x.kept.defined();
-    ScanGradients to{gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2]), {}};
-    if (rule.decays) to.log_decay = gradient_of(slots[3]);
-    Tensor dinitial;
-    if (rule.initial && slots.back())
-      dinitial = Tensor::empty({rule.B, rule.H, rule.state_size()}, x.q.dtype());
-    passes.backward(rule, x, kept, dout, final_states, *dfinal, to, dinitial);
-    if (dinitial.defined()) slots.back().take(dinitial);
-    *dfinal = {};
-  };
-  result.out = record("scan", out, operands, std::move(of_sums));
+  ShortVector<Tensor> results{out};
+  if (options.final_state) results.push_back(final_states);
+  const Variables recorded = record_all(
+      "scan", results, operands,
+      [rule, passes, x, kept, final_states](std::span<const Tensor> grads_out,
+                                            std::span<GradSlot> slots) mutable {
+        const Tensor dout = with_contiguous_rows(grads_out[0]),
+                     dfinal = grads_out.size() > 1 ? grads_out[1].contiguous() : Tensor();
+        x.has_kept = x.kept.defined();
+        ScanGradients to{gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2]), {}};
+        if (rule.decays) to.log_decay = gradient_of(slots[3]);
+        Tensor dinitial;
+        if (rule.initial && slots.back())
+          dinitial = Tensor::empty({rule.B, rule.H, rule.state_size()}, x.q.dtype());
+        passes.backward(rule, x, kept, dout, final_states, dfinal, to, dinitial);
+        if (dinitial.defined()) slots.back().take(dinitial);
+      });
+  ScanResult result{recorded[0], {}, log_scales};
   if (!options.final_state) return result;
-  const Variable states = record("scan_state", final_states, {result.out},
-                                 [dfinal](const Tensor& grad_out, std::span<GradSlot> slots) {
-                                   *dfinal = grad_out.contiguous();
-                                   GradSlot::Accumulator to = slots[0].accumulate();
-                                   if (to.beta == 0) to.grad.fill(0);
-                                 });
-  result.state = unpack(states, shape);
+  result.state = unpack(recorded[1], shape);
   if (options.features.exponentials) {
     const Tensor c = x.c.select(2, rule.N - 1).contiguous();
     result.state.log_scale = affine(Variable(c), 1 / log_e_of(dtype));

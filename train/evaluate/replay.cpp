@@ -80,8 +80,7 @@ class Checker final : public OperationObserver {
  private:
   /// Whether -Inf may be the intended result of an operation.
   static bool makes_masks(std::string_view operation) {
-    return operation == "where" || operation == "log" || operation == "log_softmax" ||
-           operation == "scan_state";
+    return operation == "where" || operation == "log" || operation == "log_softmax";
   }
 
   [[noreturn]] void fail(BadOperation operation) {
