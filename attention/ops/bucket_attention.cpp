@@ -185,10 +185,10 @@ void gather_rows(const Heads<const T>& from, int64_t b, int64_t h, const int32_t
 }
 // Adds rows (count, D) to those of tokens.
 template <class T>
-void add_rows(Gradient& gradient, int64_t b, int64_t h, const int32_t* tokens, int64_t count,
+void add_rows(Tensor& gradient, int64_t b, int64_t h, const int32_t* tokens, int64_t count,
               int64_t D, const T* rows) {
-  if (!gradient.to.defined()) return;
-  const Heads<T> to(gradient.to);
+  if (!gradient.defined()) return;
+  const Heads<T> to(gradient);
   simd([&] {
     for (int64_t n = 0; n < count; ++n) {
       T* const row = to.at(b, tokens[n], h);
@@ -227,7 +227,7 @@ class Task {
   }
 
   void backward(int64_t head, int64_t r, int64_t span, const Tensor& dout,
-                std::array<Gradient, 3>& gradients) {
+                std::array<Tensor, 3>& gradients) {
     if (!start(head, r, span)) return;
     const int64_t D = op_.width(), keys = end_ - begin_;
     std::fill_n(dk_, keys * D, T{0});
@@ -318,8 +318,7 @@ class Task {
     gemm_tile<T>(D, lanes, count, {v_ + row, 1, D}, block_.scores(), lanes, sums_, lanes, true);
   }
 
-  void backward_block(int64_t first, int64_t count, const T* lse, const Tensor& dout,
-                      Gradient& dq) {
+  void backward_block(int64_t first, int64_t count, const T* lse, const Tensor& dout, Tensor& dq) {
     const int64_t D = op_.width();
     const int32_t* const tokens = start_block(first, count);
     const int64_t lanes = block_.lanes();
@@ -384,9 +383,7 @@ void forward(const Operation& op, Tensor& out, Tensor& lse) {
 }
 
 template <class T>
-void backward(const Operation& op, const Tensor& dout, std::array<Gradient, 3>& gradients) {
-  for (Gradient& g : gradients)
-    if (g.to.defined() && g.beta == 0) g.to.fill(0);
+void backward(const Operation& op, const Tensor& dout, std::array<Tensor, 3>& gradients) {
   for (int64_t r = 0; r < op.rounds(); ++r)
     for (const int64_t odd : {0, 1}) {
       const int64_t spans = (op.spans() + 1 - odd) / 2;
@@ -419,7 +416,8 @@ Variable bucket_attention(const Variable& queries, const Variable& keys, const V
   return record(
       "bucket_attention", out, {q, k, v}, [op](const Tensor& grad, std::span<GradSlot> slots) {
         const Tensor dout = with_contiguous_rows(grad);
-        auto gradients = gradients_of(slots);
+        std::array<Tensor, 3> gradients{begun_gradient(slots[0]), begun_gradient(slots[1]),
+                                        begun_gradient(slots[2])};
         dispatch_float(op.q.dtype(), [&]<class T>() { backward<T>(op, dout, gradients); });
       });
 }

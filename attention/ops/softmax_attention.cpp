@@ -715,13 +715,19 @@ void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int
   });
 }
 
+// What the backward pass adds to; undefined: not required.
+struct Gradients {
+  Tensor q, k, v, c;  // c (B, M, H)
+};
+constexpr Tensor Gradients::*of_keys[] = {&Gradients::k, &Gradients::v, &Gradients::c};
+
 // What the backward pass reads and writes.
 template <class T>
 struct Operands {
   Heads<const T> q, k, v, out, dout;
-  const T* lse;                 // (B, H, N)
-  const T* dlse;                // (B, H, N): the gradient of L in units of e; null: 0
-  Gradient &dq, &dk, &dv, &dc;  // dc (B, M, H)
+  const T* lse;   // (B, H, N)
+  const T* dlse;  // (B, H, N): the gradient of L in units of e; null: 0
+  Gradients to;
 };
 
 // Reads the queries of `tile`, their L, and their dO; sets dq to 0.
@@ -751,14 +757,13 @@ void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>&
 // Adds the gradients of the keys [j, j + n) of head hkv that the task has, and adds to dq of the first
 // `count` blocks of queries.
 template <class T>
-void add_block_of_keys(const Rule& rule, const Operands<T>& in, Task<T>& task, int64_t count,
-                       int64_t b, int64_t hkv, int64_t j, int64_t n) {
+void add_block_of_keys(const Rule& rule, Operands<T>& in, Task<T>& task, int64_t count, int64_t b,
+                       int64_t hkv, int64_t j, int64_t n) {
   const int64_t D = rule.sizes.D;
-  const bool dq = in.dq.to.defined(), dk = in.dk.to.defined(), dv = in.dv.to.defined();
+  const bool dq = in.to.q.defined(), dk = in.to.k.defined(), dv = in.to.v.defined();
   std::fill_n(task.dkeys, n * D, T{0});
   std::fill_n(task.dvalues, n * D, T{0});
-  Tensor biases = in.dc.to;
-  T* const all_dc = biases.defined() ? biases.template data<T>() : nullptr;
+  T* const all_dc = data_or_null<T>(in.to.c);
   for (int64_t r = 0; r < count; ++r)
     task.tiles[r].for_parts({j, j + n}, [&](Range part) {
       const int64_t at = (part.begin - j) * D;
@@ -769,16 +774,15 @@ void add_block_of_keys(const Rule& rule, const Operands<T>& in, Task<T>& task, i
                     task.dscores, dk ? task.dkeys + at : nullptr, dv ? task.dvalues + at : nullptr,
                     dc, rule.sizes.H, dq);
     });
-  if (dk) add_rows<T>(task.dkeys, b, hkv, j, n, D, Heads<T>(in.dk.to));
-  if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.dv.to));
+  if (dk) add_rows<T>(task.dkeys, b, hkv, j, n, D, Heads<T>(in.to.k));
+  if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.to.v));
 }
 
 // The gradients of a group of keys and a group of queries of the heads that share head hkv, with the
 // queries of one copy of dk and dv.
 template <class T>
-void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in, Task<T>& task,
-                int64_t b, int64_t hkv, const KeyGroup& key_group, int64_t query_group,
-                int64_t copy) {
+void add_groups(const Rule& rule, const Groups& groups, Operands<T>& in, Task<T>& task, int64_t b,
+                int64_t hkv, const KeyGroup& key_group, int64_t query_group, int64_t copy) {
   const Sizes& z = rule.sizes;
   const int64_t blocks = z.query_blocks(), D = z.D;
   const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
@@ -795,40 +799,33 @@ void add_groups(const Rule& rule, const Groups& groups, const Operands<T>& in, T
       start_backward(rule, in, task.tiles[r], b, h, task.attending[r]);
     }
     const auto flush_dq = [&] {
-      if (!in.dq.to.defined()) return;
+      if (!in.to.q.defined()) return;
       for (int64_t r = 0; r < count; ++r) {
         const ScoreTile<T>& tile = task.tiles[r];
         T* const dq = task.attending[r].dq;
-        add_rows<T>(dq, b, head_of(index + r), tile.first(), tile.count(), D, Heads<T>(in.dq.to));
+        add_rows<T>(dq, b, head_of(index + r), tile.first(), tile.count(), D, Heads<T>(in.to.q));
         std::fill_n(dq, tile.count() * D, T{0});
       }
     };
     list_key_tiles<T>(rule, task.first_tiles(count), 0, key_group, task.key_tiles);
     const auto add = [&](Range keys, Range next) {
-      for (Gradient* const g : {&in.dk, &in.dv})
-        if (g->to.defined()) prefetch_rows(Heads<T>(g->to), b, hkv, next, D);
+      for (Tensor* const to : {&in.to.k, &in.to.v})
+        if (to->defined()) prefetch_rows(Heads<T>(*to), b, hkv, next, D);
       add_block_of_keys(rule, in, task, count, b, hkv, keys.begin, keys.size());
     };
     task.for_key_tiles(rule, in.k, in.v, b, hkv, add, flush_dq);
   }
 }
 
-// A gradient and its further copies, which begin at 0.
-std::vector<Gradient> copies_of(const Gradient& gradient, int64_t copies) {
-  std::vector<Gradient> out(static_cast<size_t>(copies), gradient);
-  for (size_t c = 1; c < out.size() && gradient.to.defined(); ++c)
-    out[c] = {Tensor::zeros(gradient.to.shape(), gradient.to.dtype())};
-  return out;
-}
-
 template <class T>
-void backward(const Rule& rule, const Operands<T>& in) {
+void backward(const Rule& rule, Operands<T> in) {
   const Sizes& z = rule.sizes;
   const Groups groups(z, rule.keys_of_query, sizeof(T));
-  for (Gradient* const g : {&in.dq, &in.dk, &in.dv})
-    if (g->to.defined() && g->beta == 0) g->to.fill(0);
-  std::vector<Gradient> dk = copies_of(in.dk, groups.copies), dv = copies_of(in.dv, groups.copies),
-                        dc = copies_of(in.dc, groups.copies);
+  std::vector<Operands<T>> copies(groups.copies, in);
+  for (int64_t c = 1; c < groups.copies; ++c)
+    for (const auto of : of_keys)
+      if (const Tensor& first = in.to.*of; first.defined())
+        copies[c].to.*of = Tensor::zeros(first.shape(), first.dtype());
   const int64_t parts = groups.queries * groups.copies;
   // Queries with few keys attend to fewer groups if these are contiguous, and are read by fewer
   // tasks. Otherwise groups are interleaved, which balances causal attention.
@@ -844,25 +841,23 @@ void backward(const Rule& rule, const Operands<T>& in) {
                    for (int64_t number = begin; number < end; ++number) {
                      const int64_t copy = number % groups.copies, rest = number / groups.copies;
                      const int64_t key_group = rest % groups.keys, head = rest / groups.keys;
-                     const Operands<T> own{in.q,    in.k,  in.v,     in.out,   in.dout, in.lse,
-                                           in.dlse, in.dq, dk[copy], dv[copy], dc[copy]};
-                     add_groups(rule, groups, own, *task, head / z.Hkv, head % z.Hkv,
+                     add_groups(rule, groups, copies[copy], *task, head / z.Hkv, head % z.Hkv,
                                 {key_group, groups.keys, run}, (key_group + wave) % groups.queries,
                                 copy);
                    }
                  });
-  for (std::vector<Gradient>* const all : {&dk, &dv, &dc})
-    for (size_t c = 1; c < all->size() && (*all)[0].to.defined(); ++c)
-      accumulate_into((*all)[0].to, 1, (*all)[c].to);
+  for (int64_t c = 1; c < groups.copies; ++c)
+    for (const auto of : of_keys)
+      if ((in.to.*of).defined()) accumulate_into(in.to.*of, 1, copies[c].to.*of);
 }
 
 // The same for rows = {q, k, v, out, dout}; dlse may be undefined.
 void backward(const Rule& rule, const std::array<Tensor, 5>& rows, const Tensor& lse,
-              const Tensor& dlse, Gradient& dq, Gradient& dk, Gradient& dv, Gradient& dc) {
+              const Tensor& dlse, const Gradients& to) {
   dispatch_float(lse.dtype(), [&]<class T>() {
     const auto heads = [&](int i) { return Heads<const T>(rows[i]); };
     backward<T>(rule, {heads(0), heads(1), heads(2), heads(3), heads(4), lse.data<T>(),
-                       data_or_null<T>(dlse), dq, dk, dv, dc});
+                       data_or_null<T>(dlse), to});
   });
 }
 
@@ -1011,20 +1006,20 @@ SoftmaxAttentionResult compute(const Variable& q_, const Variable& k_, const Var
           std::span<const Tensor> grads_out, std::span<GradSlot> grad_in) {
         const Tensor dout = with_contiguous_rows(grads_out[0]),
                      dlse = grads_out.size() > 1 ? grads_out[1].contiguous() : Tensor();
-        auto [dq, dk, dv] = gradients_of(grad_in);
-        Gradient dc;
+        Gradients to{
+            begun_gradient(grad_in[0]), begun_gradient(grad_in[1]), begun_gradient(grad_in[2]), {}};
         // Of log_decay, then of key_bias.
         const auto biases = grad_in.subspan(3, grad_in.size() - (sink.defined() ? 4 : 3));
         if (std::any_of(biases.begin(), biases.end(),
                         [](const GradSlot& slot) { return bool(slot); }))
-          dc.to = Tensor::zeros({rule.sizes.B, rule.sizes.M, rule.sizes.H}, q.dtype());
-        backward(rule, {q, k, v, out, dout}, lse, dlse, dq, dk, dv, dc);
+          to.c = Tensor::zeros({rule.sizes.B, rule.sizes.M, rule.sizes.H}, q.dtype());
+        backward(rule, {q, k, v, out, dout}, lse, dlse, to);
         if (sink.defined() && grad_in.back())
           grad_in.back().take(sink_gradient(sink, log_e, out, lse, dout, dlse));
         const bool decays = rule.decays.defined();
         if (decays && biases.front())  // dg_t = -Σ_(u>=t) dc_u
-          biases.front().take(affine(cumsum(Variable(dc.to), 1, true), -1).value());
-        if (biases.size() > (decays ? 1 : 0) && biases.back()) biases.back().take(dc.to);
+          biases.front().take(affine(cumsum(Variable(to.c), 1, true), -1).value());
+        if (biases.size() > (decays ? 1 : 0) && biases.back()) biases.back().take(to.c);
       });
   return {recorded[0], with_sums ? recorded[1] : Variable()};
 }
@@ -1060,11 +1055,10 @@ void add_softmax_attention_gradients(const Tensor& q, const Tensor& k, const Ten
                     "q ",
                     q.shape(), " and k ", k.shape());
   const Tensor lse = affine(Variable(log_sums), log_e_of(q.dtype())).value().contiguous();
-  Gradient of_q{dq, 1}, of_k{dk, 1}, of_v{dv, 1}, of_biases;
   backward(rule,
            {with_contiguous_rows(q), with_contiguous_rows(k), with_contiguous_rows(v),
             with_contiguous_rows(out), with_contiguous_rows(dout)},
-           lse, {}, of_q, of_k, of_v, of_biases);
+           lse, {}, {dq, dk, dv, {}});
 }
 
 }  // namespace longhand::attention

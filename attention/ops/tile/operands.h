@@ -86,6 +86,12 @@ inline Gradient gradient_of(GradSlot& slot) {
   const GradSlot::Accumulator to = slot.accumulate();
   return {to.grad, to.beta};
 }
+/// The gradient of an operand, for operations that only add to it: 0 at first; undefined: not required.
+inline Tensor begun_gradient(GradSlot& slot) {
+  Gradient begun = gradient_of(slot);
+  if (begun.to.defined() && begun.beta == 0) begun.to.fill(0);
+  return begun.to;
+}
 /// The destinations of the gradients of queries, keys and values.
 inline std::array<Gradient, 3> gradients_of(std::span<GradSlot> slots) {
   return {gradient_of(slots[0]), gradient_of(slots[1]), gradient_of(slots[2])};
