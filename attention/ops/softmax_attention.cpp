@@ -226,6 +226,7 @@ class ScoreTile {
     blocks_ = {};
   }
 
+  int64_t sample() const { return b_; }
   int64_t head() const { return h_; }
   int64_t first() const { return first_; }
   int64_t rows() const { return rows_; }    // of the block
@@ -577,12 +578,12 @@ void attend_to_all(const Rule& rule, Task<T>& task, int64_t count, const Heads<c
 
 // O and L of a block of queries; 0 and -inf where a query attends to nothing.
 template <class T>
-void write_result(const Rule& rule, const ScoreTile<T>& tile, const Attended<T>& x, int64_t b,
-                  int64_t h, const Heads<T>& out, T* lse) {
+void write_result(const Rule& rule, const ScoreTile<T>& tile, const Attended<T>& x,
+                  const Heads<T>& out, T* lse) {
   const int64_t first = tile.first(), D = rule.sizes.D, rows = tile.rows();
   const T *const o = x.all_o ? x.all_o : x.o, *const l = x.all_l ? x.all_l : x.l;
   for (int64_t i = 0; i < rows; ++i) {
-    T* const to = out.at(b, first + i, h);
+    T* const to = out.at(tile.sample(), first + i, tile.head());
     const T sum = rule.sigmoid ? T{1} : l[i];
     if (i >= tile.count() || sum == 0) {
       std::fill_n(to, D, T{0});
@@ -622,7 +623,7 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
       }
       attend_to_all(rule, *task, count, hk, hv, b, h * z.Hkv / z.H);
       for (int64_t r = 0; r < count; ++r)
-        write_result(rule, task->tiles[r], task->attended[r], b, h, ho,
+        write_result(rule, task->tiles[r], task->attended[r], ho,
                      lse.data<T>() + (b * z.H + h) * z.N);
     }
   });
@@ -664,10 +665,10 @@ struct Groups {
 };
 
 // Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
-// D), dc, whose keys are dc_step apart, and x.dq. ds is scratch memory for a tile.
+// D), dc, whose keys are H apart, and x.dq. ds is scratch memory for a tile.
 template <class T>
 void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
-                   const Attending<T>& x, T* ds, T* dk, T* dv, T* dc, int64_t dc_step, bool dq) {
+                   const Attending<T>& x, T* ds, T* dk, T* dv, T* dc, bool dq) {
   const int64_t n = keys.size(), count = tile.count(), lanes = tile.lanes(), D = rule.sizes.D;
   tile.compute(keys, k);
   T* const s = tile.scores();
@@ -697,7 +698,7 @@ void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k,
     if (!dc) return;
     const T unscaled = static_cast<T>(1 / rule.scale);  // ds has the factor τ
     for (int64_t j = 0; j < n; ++j)
-      dc[j * dc_step] += unscaled * kernels::row_sum(ds + j * lanes, lanes);
+      dc[j * rule.sizes.H] += unscaled * kernels::row_sum(ds + j * lanes, lanes);
   });
   if (dv) gemm_tile<T>(n, D, count, {s, lanes, 1}, x.dout, D, dv, D, true);
   if (dk) gemm_tile<T>(n, D, count, {ds, lanes, 1}, x.q, D, dk, D, true);
@@ -732,9 +733,10 @@ struct Operands {
 
 // Reads the queries of `tile`, their L, and their dO; sets dq to 0.
 template <class T>
-void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>& tile, int64_t b,
-                    int64_t h, const Attending<T>& x) {
-  const int64_t D = rule.sizes.D, first = tile.first(), count = tile.count(), lanes = tile.lanes();
+void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>& tile,
+                    const Attending<T>& x) {
+  const int64_t b = tile.sample(), h = tile.head(), first = tile.first(), count = tile.count(),
+                lanes = tile.lanes(), D = rule.sizes.D;
   std::fill_n(x.dq, count * D, T{0});
   if (count == 0) return;
   copy_rows(in.q, b, h, first, count, D, x.q);
@@ -754,28 +756,28 @@ void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>&
   });
 }
 
-// Adds the gradients of the keys [j, j + n) of head hkv that the task has, and adds to dq of the first
-// `count` blocks of queries.
+// Adds the gradients of the keys of head hkv that the task has, and adds to dq of the first `count`
+// blocks of queries.
 template <class T>
 void add_block_of_keys(const Rule& rule, Operands<T>& in, Task<T>& task, int64_t count, int64_t b,
-                       int64_t hkv, int64_t j, int64_t n) {
-  const int64_t D = rule.sizes.D;
+                       int64_t hkv, Range keys) {
+  const int64_t n = keys.size(), D = rule.sizes.D;
   const bool dq = in.to.q.defined(), dk = in.to.k.defined(), dv = in.to.v.defined();
   std::fill_n(task.dkeys, n * D, T{0});
   std::fill_n(task.dvalues, n * D, T{0});
   T* const all_dc = data_or_null<T>(in.to.c);
   for (int64_t r = 0; r < count; ++r)
-    task.tiles[r].for_parts({j, j + n}, [&](Range part) {
-      const int64_t at = (part.begin - j) * D;
+    task.tiles[r].for_parts(keys, [&](Range part) {
+      const int64_t at = (part.begin - keys.begin) * D;
       T* const dc =
           all_dc ? all_dc + (b * rule.sizes.M + part.begin) * rule.sizes.H + task.tiles[r].head()
                  : nullptr;
       add_gradients(rule, task.tiles[r], part, task.keys + at, task.values + at, task.attending[r],
                     task.dscores, dk ? task.dkeys + at : nullptr, dv ? task.dvalues + at : nullptr,
-                    dc, rule.sizes.H, dq);
+                    dc, dq);
     });
-  if (dk) add_rows<T>(task.dkeys, b, hkv, j, n, D, Heads<T>(in.to.k));
-  if (dv) add_rows<T>(task.dvalues, b, hkv, j, n, D, Heads<T>(in.to.v));
+  if (dk) add_rows<T>(task.dkeys, b, hkv, keys.begin, n, D, Heads<T>(in.to.k));
+  if (dv) add_rows<T>(task.dvalues, b, hkv, keys.begin, n, D, Heads<T>(in.to.v));
 }
 
 // The gradients of a group of keys and a group of queries of the heads that share head hkv, with the
@@ -785,25 +787,24 @@ void add_groups(const Rule& rule, const Groups& groups, Operands<T>& in, Task<T>
                 int64_t hkv, const KeyGroup& key_group, int64_t query_group, int64_t copy) {
   const Sizes& z = rule.sizes;
   const int64_t blocks = z.query_blocks(), D = z.D;
-  const auto head_of = [&](int64_t index) { return hkv * (z.H / z.Hkv) + index / blocks; };
   for (int64_t unit = query_group * groups.copies + copy; unit < groups.units;
        unit += groups.queries * groups.copies) {
     const int64_t index = unit * groups.together;
     const int64_t count = std::min(groups.together, groups.indices - index);
     for (int64_t r = 0; r < count; ++r) {
-      const int64_t h = head_of(index + r);
+      const int64_t h = hkv * (z.H / z.Hkv) + (index + r) / blocks;
       task.tiles[r].locate(b, h, (index + r) % blocks);
       list_key_tiles<T>(rule, {&task.tiles[r], 1}, 0, key_group, task.key_tiles);
       if (task.key_tiles.empty()) task.tiles[r].clear();
       task.tiles[r].load(in.q);
-      start_backward(rule, in, task.tiles[r], b, h, task.attending[r]);
+      start_backward(rule, in, task.tiles[r], task.attending[r]);
     }
     const auto flush_dq = [&] {
       if (!in.to.q.defined()) return;
       for (int64_t r = 0; r < count; ++r) {
         const ScoreTile<T>& tile = task.tiles[r];
         T* const dq = task.attending[r].dq;
-        add_rows<T>(dq, b, head_of(index + r), tile.first(), tile.count(), D, Heads<T>(in.to.q));
+        add_rows<T>(dq, b, tile.head(), tile.first(), tile.count(), D, Heads<T>(in.to.q));
         std::fill_n(dq, tile.count() * D, T{0});
       }
     };
@@ -811,7 +812,7 @@ void add_groups(const Rule& rule, const Groups& groups, Operands<T>& in, Task<T>
     const auto add = [&](Range keys, Range next) {
       for (Tensor* const to : {&in.to.k, &in.to.v})
         if (to->defined()) prefetch_rows(Heads<T>(*to), b, hkv, next, D);
-      add_block_of_keys(rule, in, task, count, b, hkv, keys.begin, keys.size());
+      add_block_of_keys(rule, in, task, count, b, hkv, keys);
     };
     task.for_key_tiles(rule, in.k, in.v, b, hkv, add, flush_dq);
   }
