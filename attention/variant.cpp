@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "longhand/attention/mask.h"
+#include "longhand/attention/ops/tile/operands.h"
 #include "longhand/nn/dropout.h"
 
 namespace longhand::attention {
@@ -78,9 +79,7 @@ void Variant::check_inputs(const Inputs& inputs) const {
                     "attention: expected q (B, N, H, D), k and v (B, M, G, D) with H = ",
                     config_.heads, ", G = ", config_.kv_heads, " and D = ", config_.head_dim,
                     ", got q ", qs, ", k ", ks, ", v ", v.shape());
-  check<ShapeError>(is_float(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
-                    "attention: expected one float dtype, got q ", q.dtype(), ", k ", k.dtype(),
-                    ", v ", v.dtype());
+  tile::check_one_float_dtype("attention", q.dtype(), k.dtype(), v.dtype());
   const int64_t B = qs[0], N = qs[1], M = ks[1];
   check<ShapeError>(B >= 1 && N >= 1 && M >= 1, "attention: expected nothing empty, got q ", qs,
                     ", k ", ks);

@@ -139,9 +139,7 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
       "got q ",
       qs, ", k ", ks, ", v ", vs);
   const DType dtype = in.q.dtype();
-  check<ShapeError>(is_float(dtype) && in.k.dtype() == dtype && in.v.dtype() == dtype,
-                    "delta_scan: expected one float dtype, got q ", dtype, ", k ", in.k.dtype(),
-                    ", v ", in.v.dtype());
+  check_one_float_dtype("delta_scan", dtype, in.k.dtype(), in.v.dtype());
   const Shape head = ks.without_axis(3), decay = qs.without_axis(3);
   const int64_t steps = ks[1] / qs[1];
   check_operand("beta", in.beta, head, head, dtype);

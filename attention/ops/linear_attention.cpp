@@ -402,9 +402,7 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
                     "linear_attention: expected q (B, N, H, D), k (B, M, H, D) and v (B, M, H, E), "
                     "nothing empty, got q ",
                     qs, ", k ", ks, ", v ", vs);
-  check<ShapeError>(is_float(q_.dtype()) && q_.dtype() == k_.dtype() && q_.dtype() == v_.dtype(),
-                    "linear_attention: expected one float dtype, got q ", q_.dtype(), ", k ",
-                    k_.dtype(), ", v ", v_.dtype());
+  check_one_float_dtype("linear_attention", q_.dtype(), k_.dtype(), v_.dtype());
   const FeatureRule features = feature_rule("linear_attention", q_, options.features);
   const Sizes z{qs[0], qs[1], ks[1], qs[2], qs[3], vs[3], features.m};
   const Rule rule{z, features,

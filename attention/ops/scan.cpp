@@ -68,9 +68,7 @@ ScanRule rule_of(const ScanInputs& inputs, bool initial, const ScanOptions& opti
                     "scan: expected q and k (B, N, H, D) and v (B, N, H, E), nothing empty, got q ",
                     qs, ", k ", ks, ", v ", vs);
   const DType dtype = inputs.q.dtype();
-  check<ShapeError>(is_float(dtype) && inputs.k.dtype() == dtype && inputs.v.dtype() == dtype,
-                    "scan: expected one float dtype, got q ", dtype, ", k ", inputs.k.dtype(),
-                    ", v ", inputs.v.dtype());
+  check_one_float_dtype("scan", dtype, inputs.k.dtype(), inputs.v.dtype());
   const Variable& g = inputs.log_decay;
   const bool decays = g.defined(), channels = decays && g.rank() == 4;
   check<ShapeError>(

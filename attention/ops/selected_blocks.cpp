@@ -10,6 +10,7 @@
 
 #include "longhand/attention/ops/softmax_attention.h"
 #include "longhand/attention/ops/take_rows.h"
+#include "longhand/attention/ops/tile/operands.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/dry_run.h"
 #include "longhand/core/error.h"
@@ -92,9 +93,7 @@ Variable selected_blocks_attention(const Variable& q, const Variable& k, const V
                     "selected_blocks_attention: expected q (B, N, H, D), keys of its N tokens, "
                     "lists (B, H, N, most) and blocks of at least one token, got q ",
                     q.shape(), ", k ", k.shape(), ", lists ", lists.shape(), ", block ", block);
-  check<ShapeError>(is_float(q.dtype()) && k.dtype() == q.dtype() && v.dtype() == q.dtype(),
-                    "selected_blocks_attention: expected one float dtype, got q ", q.dtype(),
-                    ", k ", k.dtype(), ", v ", v.dtype());
+  tile::check_one_float_dtype("selected_blocks_attention", q.dtype(), k.dtype(), v.dtype());
   BlockPattern own{.block = block};
   for (int64_t c = 0; c * block < N; ++c) {
     own.keys.push_back(static_cast<int32_t>(c));

@@ -911,9 +911,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                     "softmax_attention: expected q (B, N, H, D), k and v (B, M, Hkv, D), H a "
                     "multiple of Hkv and nothing empty, got q ",
                     qs, ", k ", ks, ", v ", v.shape());
-  check<ShapeError>(is_float(q.dtype()) && q.dtype() == k.dtype() && q.dtype() == v.dtype(),
-                    "softmax_attention: expected one float dtype, got q ", q.dtype(), ", k ",
-                    k.dtype(), ", v ", v.dtype());
+  check_one_float_dtype("softmax_attention", q.dtype(), k.dtype(), v.dtype());
   const BlockPattern* const pattern = options.pattern.get();
   // Small blocks of queries see few keys outside of their windows.
   constexpr int64_t narrow = 32;

@@ -59,6 +59,12 @@ inline void check_operand(const char* op, const char* name, const Tensor& x, DTy
                     " of shape ", shape, ", got ", x.dtype(), " of shape ", x.shape());
 }
 
+/// Throws ShapeError, naming the operation, unless queries, keys and values have one float dtype.
+inline void check_one_float_dtype(const char* op, DType q, DType k, DType v) {
+  check<ShapeError>(is_float(q) && k == q && v == q, op, ": expected one float dtype, got q ", q,
+                    ", k ", k, ", v ", v);
+}
+
 /// The lengths (B) i32, or n for all sequences if they are undefined. Throws ShapeError, naming
 /// `what`, if the shape or dtype does not match or a length is not in [0, n].
 inline std::vector<int32_t> lengths_or(const char* what, const Tensor& lengths, int64_t B,
