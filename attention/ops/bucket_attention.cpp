@@ -111,7 +111,7 @@ class Block {
   void start(const HeadBuckets& head, int64_t r, int64_t first, int64_t count, const T* rows,
              T factor) {
     head_ = &head, round_ = r, count_ = count, lanes_ = whole_lanes(count);
-    pack_transposed(rows, D_, count, lanes_, D_, factor, q_);
+    pack_transposed(rows, D_, count, D_, factor, q_);
     std::fill_n(from_, (r + 1) * query_block, 0);
     std::fill_n(keys_, (r + 1) * query_block, 0u);
     std::fill_n(self_, query_block, -1);
@@ -273,7 +273,7 @@ class Task {
     std::fill_n(sum_, lanes, T{0});
     if (round_ > 0) {
       gather_rows(Heads<const T>(op_.out), b_, h_, tokens, count, D, rows_);
-      pack_transposed(rows_, D, count, lanes, D, T{1}, sums_);
+      pack_transposed(rows_, D, count, D, T{1}, sums_);
       for (int64_t i = 0; i < count; ++i) most_[i] = lse[tokens[i]], sum_[i] = sums[tokens[i]];
     }
     for (int64_t at = block_.begin(); at < block_.end(); at += key_block)
@@ -323,7 +323,7 @@ class Task {
     const int32_t* const tokens = start_block(first, count);
     const int64_t lanes = block_.lanes();
     gather_rows(Heads<const T>(dout), b_, h_, tokens, count, D, dout_);
-    pack_transposed(dout_, D, count, lanes, D, T{1}, dout_lanes_);
+    pack_transposed(dout_, D, count, D, T{1}, dout_lanes_);
     std::fill_n(lse_, lanes, T{0});
     std::fill_n(delta_, lanes, T{0});
     const Heads<const T> out(op_.out);

@@ -59,7 +59,7 @@ class FenwickPairs : public HeadPairs<T> {
   void gradients(T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx, bool add_x,
                  T* dk, bool add_k) {
     const int64_t n = this->count_, lanes = whole_lanes(n), m = this->m_, ld = this->ld_;
-    pack_transposed(x, token, n, lanes, m, T{1}, this->transposed_);
+    pack_transposed(x, token, n, m, T{1}, this->transposed_);
     for (int64_t j = 0; j < n; j += step)
       kernels::gemm_tile<T>(std::min(step, n - j), lanes - j, m, {k + j * key_token, key_token, 1},
                             this->transposed_ + j, lanes, products_ + j * (ld + 1), ld, false);
@@ -156,8 +156,7 @@ struct FenwickTask {
     const Heads<const T> s(f.scales);
     blocks.start(head / z.H, head % z.H);
     blocks.use(block_, T{0});
-    pack_transposed(s.at(head / z.H, first, head % z.H), s.token, n, whole_lanes(n), levels, T{1},
-                    scales);
+    pack_transposed(s.at(head / z.H, first, head % z.H), s.token, n, levels, T{1}, scales);
     std::fill_n(dscales, levels * whole_lanes(n), T{0});
     blocks.pairs().set_scales(scales, dscales, levels);
   }
@@ -268,8 +267,8 @@ void backward(Fenwick& f, const Tensor& grad_out, ScanGradients& to, Gradient& d
                   lanes = whole_lanes(count), levels = f.scales.size(3);
     const bool last = i + 1 == z.blocks;
     task.load(f, head, i);
-    pack_transposed(row<T>(f.queries, head, first), z.m, count, lanes, z.m, T{1}, task.q);
-    pack_transposed(dout.at(b, first, h), dout.token, count, lanes, z.E, T{1}, task.dout);
+    pack_transposed(row<T>(f.queries, head, first), z.m, count, z.m, T{1}, task.q);
+    pack_transposed(dout.at(b, first, h), dout.token, count, z.E, T{1}, task.dout);
     std::fill_n(task.dq, z.m * lanes, T{0});
     double end = last ? 0 : dot(head, i, i) + *row<double>(ddecays, head, i);
     for (int64_t t = 0; t < f.heights(); ++t) {

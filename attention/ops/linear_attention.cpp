@@ -326,7 +326,7 @@ void query_gradients(const Rule& rule, const Tensor& q, Sums& sums, Tensor& tops
             }
             std::fill(delta + count, delta + lanes, T{0});
           });
-          pack_transposed(n, E, count, lanes, E, T{1}, transposed);
+          pack_transposed(n, E, count, E, T{1}, transposed);
           if (C) std::copy_n(C + first, count, top);
           std::fill(top + count, top + lanes, infinity<T>);  // no token: e^-inf
           for_feature_blocks(m, [&](int64_t l, int64_t features) {
@@ -368,7 +368,7 @@ void key_gradients(const Rule& rule, const Tensor& k, const Tensor& v, Sums& sum
     for (int64_t j = begin; j < real; j += block) {
       tile.start(hk, b, h, j, std::min(block, real - j), true);
       const int64_t count = tile.count(), lanes = tile.lanes();
-      pack_transposed(hv.at(b, j, h), hv.token, count, lanes, E, T{1}, transposed);
+      pack_transposed(hv.at(b, j, h), hv.token, count, E, T{1}, transposed);
       for_feature_blocks(m, [&](int64_t l, int64_t n) {
         tile.compute(l, n);
         if (c) tile.scale_keys(c + l);

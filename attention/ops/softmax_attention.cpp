@@ -208,7 +208,7 @@ class ScoreTile {
     for (int64_t i = 0; i < lanes_ && key_bias_; ++i)
       of_query_[i] =
           decays ? static_cast<T>(decays[first_ + std::min(i, count_ - 1)] - origin_) : T{0};
-    pack_transposed(q.at(b, first_, h), q.token, count_, lanes_, rule_.sizes.D,
+    pack_transposed(q.at(b, first_, h), q.token, count_, rule_.sizes.D,
                     static_cast<T>(rule_.scale * Base<T>::log_e), q_);
     for (int64_t i = 0; i < lanes_; ++i) {
       const Range keys = rule_.keys_of(b, first_ + std::min(i, count_ - 1));
@@ -741,8 +741,7 @@ void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>&
   if (count == 0) return;
   copy_rows(in.q, b, h, first, count, D, x.q);
   copy_rows(in.dout, b, h, first, count, D, x.dout);
-  pack_transposed(x.dout, D, count, lanes, D, static_cast<T>(rule.scale * rule.dropout.scale()),
-                  x.dot);
+  pack_transposed(x.dout, D, count, D, static_cast<T>(rule.scale * rule.dropout.scale()), x.dot);
   const int64_t row = (b * rule.sizes.H + h) * rule.sizes.N + first;
   const T *const lse = in.lse + row, *const dlse = in.dlse ? in.dlse + row : nullptr;
   simd([&] {

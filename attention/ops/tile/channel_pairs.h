@@ -152,7 +152,7 @@ class ChannelPairs {
       const int64_t n = end_of(p) - p, lanes = whole_lanes(n), near = p + near_of(p);
       load_queries(p, x, token);
       load_keys(p, k, key_token);
-      pack_transposed(queries_, m_, n, lanes, m_, factor, transposed_);
+      pack_transposed(queries_, m_, n, m_, factor, transposed_);
       if (p > 0)
         kernels::gemm_tile<T>(of_token_ * p, lanes, m_, {keys_, m_, 1}, transposed_, lanes, A + p,
                               ld_, false);

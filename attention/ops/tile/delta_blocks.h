@@ -332,10 +332,8 @@ class DeltaBlocks {
   // dA_ji = factor w_j·row_i of every key, times the decays that A has for all channels.
   void pair_gradients(const Pairs& pairs, const T* w, const T* rows, int64_t token, int64_t count,
                       int64_t ld, int64_t keys, T factor) {
-    const int64_t lanes = whole_lanes(count);
-    pack_transposed(rows, token, count, lanes, E_, factor, rows_transposed_);
-    pair_weights<T>(count, lanes, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs.within(), dA_, ld,
-                    keys);
+    pack_transposed(rows, token, count, E_, factor, rows_transposed_);
+    pair_weights<T>(count, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs.within(), dA_, ld, keys);
   }
   // The gradient of C_n, from that of keys through the state: ⟨S', R⟩ for each channel.
   void end_decay(const T* S, const T* R, bool later) {

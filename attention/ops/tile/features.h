@@ -106,7 +106,7 @@ class FeatureTile {
     if (!z.projection) return;
     std::fill_n(gradients_, lanes_, T{0});
     if (done) return select(0, z.m);
-    pack_transposed(from_, token_, count, lanes_, z.D, factor(), x_);
+    pack_transposed(from_, token_, count, z.D, factor(), x_);
     if (!halved_) return;
     // x holds factor() k, and the shift is an exponent of Base.
     const T a = static_cast<T>(z.half_norm * Base<T>::log_e) / (factor() * factor());
@@ -126,7 +126,7 @@ class FeatureTile {
     if (z.projection)
       kernels::gemm_tile<T>(rows_, lanes_, z.D, {W(), z.D, 1}, x_, lanes_, f_, lanes_, false);
     else
-      pack_transposed(from_ + l, token_, count_, lanes_, n, factor(), f_);
+      pack_transposed(from_ + l, token_, count_, n, factor(), f_);
     if (z.waves) compute_waves();
   }
 

@@ -135,8 +135,8 @@ class HeadBlocks {
   void attend(int64_t slot, int64_t block_, const T* S, T* to, int64_t token) {
     FeatureTile<T>&f = keys_[slot], &g = queries_;
     const int64_t m = rule_.m, E = rule_.E, count = f.count(), lanes = f.lanes();
-    pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, g.features(), zeros_,
-                    decay_.within(), A_, ld_);
+    pair_weights<T>(count, m, {f.features(), 1, lanes}, g.features(), zeros_, decay_.within(), A_,
+                    ld_);
     if (S) kernels::gemm_tile<T>(count, E, m, {g.features(), 1, lanes}, S, E, to, token, false);
     simd([=, normalizer = rule_.normalizer, den = delta_, A = A_, pg = g.features(), ld = ld_,
           weight = decay_.from_before()] {
@@ -177,14 +177,14 @@ class HeadBlocks {
   void gradients(int64_t slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R,
                  bool later, ScanGradients& to) {
     FeatureTile<T>& f = keys_[slot];
-    const int64_t first = rule_.first(block_), count = f.count(), lanes = f.lanes(), E = rule_.E;
+    const int64_t first = rule_.first(block_), count = f.count(), E = rule_.E;
     const T *const dn = dout.at(b_, first, h_), *const values = v_.at(b_, first, h_);
-    pack_transposed(dn, dout.token, count, lanes, E, T{1}, dn_transposed_);
+    pack_transposed(dn, dout.token, count, E, T{1}, dn_transposed_);
     std::fill_n(delta_, ld_, T{0});
     if (rule_.normalizer)
       for (int64_t i = 0; i < count; ++i) delta_[i] = dn[i * dout.token + E];
-    pair_weights<T>(count, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_, decay_.within(),
-                    dA_, ld_);
+    pair_weights<T>(count, E, {values, v_.token, 1}, dn_transposed_, delta_, decay_.within(), dA_,
+                    ld_);
     // Products in wide steps read some of the zeros.
     for (int64_t j = step; j < count; ++j) std::fill_n(dA_ + j * ld_, j / step * step, T{0});
     const bool decays = to.log_decay.to.defined();
@@ -264,7 +264,7 @@ class HeadBlocks {
                        Gradient& dv) {
     const int64_t m = rule_.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     const Heads<T> to = rule_.heads<T>(dv.to);
-    pair_weights<T>(count, lanes, m, {f.features(), 1, lanes}, queries_.features(), zeros_,
+    pair_weights<T>(count, m, {f.features(), 1, lanes}, queries_.features(), zeros_,
                     decay_.within(), A_, ld_);
     if (R) {
       kernels::gemm_tile<T>(count, E, m, {f.features(), 1, lanes}, R, E, rows_, E, false);
@@ -277,12 +277,12 @@ class HeadBlocks {
                      Gradient& dk) {
     const int64_t m = rule_.m, E = rule_.E, count = f.count(), lanes = f.lanes();
     const T *const pg = queries_.features(), *const to_last = decay_.to_last();
-    pack_transposed(dA_, ld_, count, lanes, count, T{1}, dA_transposed_);
+    pack_transposed(dA_, ld_, count, count, T{1}, dA_transposed_);
     for (int64_t j = 0; j < count; j += wide_step)
       kernels::gemm_tile<T>(m, std::min(wide_step, lanes - j), count - j, {pg + j, lanes, 1},
                             dA_transposed_ + j * (lanes + 1), lanes, df_ + j, lanes, false);
     if (R) {
-      pack_transposed(values, v_.token, count, lanes, E, T{1}, v_transposed_);
+      pack_transposed(values, v_.token, count, E, T{1}, v_transposed_);
       weigh_lanes(to_last, E, lanes, v_transposed_);
       kernels::gemm_tile<T>(m, lanes, E, {R, E, 1}, v_transposed_, lanes, df_, lanes, true);
     }

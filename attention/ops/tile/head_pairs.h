@@ -78,10 +78,9 @@ class HeadPairs {
   /// A, for `factor` x and k with rows that are `token` and `key_token` apart. With `strict`, A_jj = 0.
   void weights(const T* x, int64_t token, T factor, const T* k, int64_t key_token, bool strict,
                T* A) {
-    const int64_t lanes = whole_lanes(count_);
-    pack_transposed(x, token, count_, lanes, m_, factor, transposed_);
-    pair_weights<T>(count_, lanes, m_, {k, key_token, 1}, transposed_, zeros_, decay_.within(), A,
-                    ld_, of_token_);
+    pack_transposed(x, token, count_, m_, factor, transposed_);
+    pair_weights<T>(count_, m_, {k, key_token, 1}, transposed_, zeros_, decay_.within(), A, ld_,
+                    of_token_);
     if (strict) clear_diagonal(A, ld_, count_, of_token_);
   }
   /// The factors of gradients of A that do not depend on the channel.

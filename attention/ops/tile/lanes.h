@@ -80,10 +80,11 @@ inline double log_e_of(DType dtype) {
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-/// to[d lanes + i] = factor from[i token + d], with zeros in the lanes from count on.
+/// to[d lanes + i] = factor from[i token + d] for the whole lanes of `count` tokens, with zeros in those
+/// from count on.
 template <class T>
-void pack_transposed(const T* from, int64_t token, int64_t count, int64_t lanes, int64_t D,
-                     T factor, T* to) {
+void pack_transposed(const T* from, int64_t token, int64_t count, int64_t D, T factor, T* to) {
+  const int64_t lanes = whole_lanes(count);
   kernels::transpose_into(count, D, from, token, factor, to, lanes, false);
   if (count < lanes)
     for (int64_t d = 0; d < D; ++d) std::fill(to + d * lanes + count, to + (d + 1) * lanes, T{0});

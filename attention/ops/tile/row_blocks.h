@@ -110,10 +110,9 @@ class RowBlocks {
       weights(block_);
       value_gradients(dn, dout.token, later ? R : nullptr, to.v);
     }
-    const int64_t lanes = whole_lanes(count_);
-    pack_transposed(dn, dout.token, count_, lanes, E, T{1}, dn_transposed_);
-    pair_weights<T>(count_, lanes, E, {values, v_.token, 1}, dn_transposed_, delta_,
-                    pairs_.within(), dA_, ld_);
+    pack_transposed(dn, dout.token, count_, E, T{1}, dn_transposed_);
+    pair_weights<T>(count_, E, {values, v_.token, 1}, dn_transposed_, delta_, pairs_.within(), dA_,
+                    ld_);
     if (later) {
       from_state(values, v_.token, R, nullptr, dk_);
       pairs_.to_last(dk_, m_, dk_);

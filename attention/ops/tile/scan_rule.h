@@ -156,10 +156,11 @@ struct Task {
 // omit the steps that are zero, which are not written. A token may have several rows of A, one for each of its `keys`.
 inline constexpr int64_t step = lane_multiple;
 
-/// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes).
+/// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes), the lanes of `count` tokens.
 template <class T>
-void pair_weights(int64_t count, int64_t lanes, int64_t n, kernels::Strided<T> f, const T* g,
-                  const T* delta, const T* within, T* A, int64_t ld, int64_t keys = 1) {
+void pair_weights(int64_t count, int64_t n, kernels::Strided<T> f, const T* g, const T* delta,
+                  const T* within, T* A, int64_t ld, int64_t keys = 1) {
+  const int64_t lanes = whole_lanes(count);
   for (int64_t j = 0; j < count; j += step)
     kernels::gemm_tile<T>(keys * std::min(step, count - j), lanes - j, n,
                           {f.data + keys * j * f.row, f.row, f.col}, g + j, lanes,
