@@ -180,10 +180,6 @@ class ScoreTile {
         words_{scratch.take<uint32_t>(query_block), scratch.take<uint32_t>(query_block),
                scratch.take<uint32_t>(key_block), scratch.take<uint32_t>(key_block)} {}
 
-  void start(const Heads<const T>& q, int64_t b, int64_t h, int64_t block) {
-    locate(b, h, block);
-    load(q);
-  }
   // Sets the block of queries, and with it keys() and blocks().
   void locate(int64_t b, int64_t h, int64_t block) {
     clear();
@@ -199,8 +195,8 @@ class ScoreTile {
   }
   // Reads the queries.
   void load(const Heads<const T>& q) {
-    const int64_t b = b_, h = h_;
     if (count_ == 0) return;
+    const int64_t b = b_, h = h_;
     slope_ = rule_.slopes.empty() ? T{0} : static_cast<T>(rule_.slopes[h] * Base<T>::log_e);
     key_bias_ = rule_.key_bias_of(b, h);
     const double* const decays = rule_.decays_of(b, h);
@@ -412,11 +408,10 @@ struct Attended {
   Attended(const Sizes& z, Scratch& scratch) {
     scratch.take_each(z.D * query_block, o);
     scratch.take_each(query_block, m, l);
-    if (!folds(z)) return;
+    if (z.key_blocks() <= fold_blocks) return;
     scratch.take_each(z.D * query_block, all_o);
     scratch.take_each(query_block, all_l, rescale);
   }
-  static bool folds(const Sizes& z) { return z.key_blocks() > fold_blocks; }
 
   void start(int64_t count, int64_t lanes, int64_t D) const {
     std::fill_n(m, lanes, -infinity<T>);
@@ -427,8 +422,9 @@ struct Attended {
     std::fill_n(rescale, lanes, T{0});
     std::fill_n(all_o, count * D, T{0});
   }
-  // Moves o and l to all_o and all_l.
+  // Moves o and l to all_o and all_l, if there are these.
   void fold(int64_t count, int64_t lanes, int64_t D) const {
+    if (!all_o) return;
     simd([=, *this] {
       for (int64_t i = 0; i < count; ++i)
         for (int64_t d = i * D; d < (i + 1) * D; ++d) {
@@ -570,7 +566,6 @@ void attend_to_all(const Rule& rule, Task<T>& task, int64_t count, const Heads<c
       });
   };
   task.for_key_tiles(rule, k, v, b, hkv, attend_to, [&] {
-    if (!Attended<T>::folds(rule.sizes)) return;
     for (int64_t r = 0; r < count; ++r)
       task.attended[r].fold(tiles[r].count(), tiles[r].lanes(), D);
   });
@@ -618,7 +613,8 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
                     count = std::min(together, blocks - first_block);
       for (int64_t r = 0; r < count; ++r) {
         ScoreTile<T>& tile = task->tiles[r];
-        tile.start(hq, b, h, first_block + r);
+        tile.locate(b, h, first_block + r);
+        tile.load(hq);
         task->attended[r].start(tile.count(), tile.lanes(), D);
       }
       attend_to_all(rule, *task, count, hk, hv, b, h * z.Hkv / z.H);
