@@ -61,14 +61,10 @@ Rows rows_of(const Tensor& lists, int64_t block) {
     for (int64_t c = 0; c < blocks; ++c) {
       int64_t& count = next[static_cast<size_t>(c)];
       const int64_t begin = first;
-      for (; first < begin + count; first += tile) {
-        out.pattern.keys.push_back(static_cast<int32_t>(c));
-        out.pattern.begin.push_back(static_cast<int64_t>(out.pattern.keys.size()));
-      }
+      for (; first < begin + count; first += tile) out.pattern.add_row(c);
       count = begin;
     }
-    for (int64_t t = first / tile; t < tiles; ++t)
-      out.pattern.begin.push_back(static_cast<int64_t>(out.pattern.keys.size()));
+    for (int64_t t = first / tile; t < tiles; ++t) out.pattern.end_row();
     const auto put = [&](int64_t row, int64_t i) {
       query[head * tiles * tile + row] = static_cast<int32_t>(i);
     };
@@ -95,10 +91,7 @@ Variable selected_blocks_attention(const Variable& q, const Variable& k, const V
                     q.shape(), ", k ", k.shape(), ", lists ", lists.shape(), ", block ", block);
   tile::check_one_float_dtype("selected_blocks_attention", q.dtype(), k.dtype(), v.dtype());
   BlockPattern own{.block = block};
-  for (int64_t c = 0; c * block < N; ++c) {
-    own.keys.push_back(static_cast<int32_t>(c));
-    own.begin.push_back(c + 1);
-  }
+  for (int64_t c = 0; c * block < N; ++c) own.add_row(c);
   const SoftmaxAttentionResult near = softmax_attention_with_sums(
       q, k, v,
       {.scale = scale,

@@ -23,6 +23,13 @@ struct BlockPattern {
   int64_t key_block = 0;  // tokens of a block of keys; 0: `block`
 
   int64_t keys_of_block() const { return key_block ? key_block : block; }
+  /// Ends a row of the keys that were appended after the row before it.
+  void end_row() { begin.push_back(static_cast<int64_t>(keys.size())); }
+  /// Appends a row of one block of keys, or of none if it is negative.
+  void add_row(int64_t of_keys) {
+    if (of_keys >= 0) keys.push_back(static_cast<int32_t>(of_keys));
+    end_row();
+  }
 };
 
 struct SoftmaxAttentionOptions {

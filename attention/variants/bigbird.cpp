@@ -170,7 +170,7 @@ class Bigbird final : public Variant {
         const Generator of_head = random.fork(static_cast<uint64_t>(first_head + h));
         for (int64_t a = 0; a < blocks_of(N); ++a) {
           if (a < blocks_of(length)) append_row(of_head, a, blocks_of(length), out.keys);
-          out.begin.push_back(static_cast<int64_t>(out.keys.size()));
+          out.end_row();
         }
       }
     return out;

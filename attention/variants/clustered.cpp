@@ -143,23 +143,18 @@ class Clustered final : public Variant {
           {.pattern = std::make_shared<const BlockPattern>(std::move(pattern)), .key_bias = bias});
     };
     BlockPattern of_centroids{.block = 1};
-    for (int64_t c = 0; c < C; ++c) add_row(of_centroids, c);
+    for (int64_t c = 0; c < C; ++c) of_centroids.add_row(c);
     const auto [best, log_best] = attend(centroids, std::move(of_centroids));
 
     constexpr int64_t block = 16;
     const ClusterBlocks blocks = cluster_blocks(members, lengths, C, block);
     BlockPattern of_queries{.block = block, .samples = B, .heads = H};
-    for (const int32_t c : blocks.of_blocks) add_row(of_queries, c);
+    for (const int32_t c : blocks.of_blocks) of_queries.add_row(c);
     const Variable own =
         take_rows(attend(take_rows(q, blocks.tokens), std::move(of_queries)).out, blocks.places);
     return {own, best, log_best};
   }
 
-  // Appends a row with one block of keys, or with none if it is negative.
-  static void add_row(BlockPattern& pattern, int64_t keys) {
-    if (keys >= 0) pattern.keys.push_back(static_cast<int32_t>(keys));
-    pattern.begin.push_back(static_cast<int64_t>(pattern.keys.size()));
-  }
   // (B, n, H): -inf where the index (B, H, n) is negative, otherwise 0.
   static Tensor missing(const Tensor& index, DType dtype) {
     Tensor out = Tensor::zeros(index.shape(), dtype);

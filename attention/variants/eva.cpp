@@ -126,7 +126,7 @@ class Eva final : public Variant {
     for (int64_t b = 0; b < count; ++b) {
       for (int64_t other = 0; other < (config().causal ? b + 1 : count); ++other)
         if ((other == b) == own) out.keys.push_back(static_cast<int32_t>(other));
-      out.begin.push_back(static_cast<int64_t>(out.keys.size()));
+      out.end_row();
     }
     return std::make_shared<const BlockPattern>(std::move(out));
   }
@@ -144,10 +144,7 @@ class Eva final : public Variant {
     std::shared_ptr<BlockPattern> own;  // a single chunk is a whole sequence
     if (const int64_t chunks = k_mean.size(1); chunks > 1) {
       own = std::make_shared<BlockPattern>(BlockPattern{.block = 1, .key_block = c});
-      for (int64_t n = 0; n < chunks; ++n) {
-        own->keys.push_back(static_cast<int32_t>(n));
-        own->begin.push_back(n + 1);
-      }
+      for (int64_t n = 0; n < chunks; ++n) own->add_row(n);
     }
     const Variable values = softmax_attention(
         W, inputs.k, inputs.v,
