@@ -49,7 +49,7 @@ using namespace tile;
 constexpr int64_t feature_block = 64;  // features of a tile
 
 struct Sizes {
-  int64_t B, N, M, H, D, E, m;
+  int64_t B, N, M, H, E, m;
   // The number of groups, each a task that computes the partial sums of its tokens; more than one
   // if there are few heads to process in parallel. Partial sums are added in order.
   int64_t groups(int64_t tokens) const {
@@ -404,7 +404,7 @@ Variable linear_attention(const Variable& q_, const Variable& k_, const Variable
                     qs, ", k ", ks, ", v ", vs);
   check_one_float_dtype("linear_attention", q_.dtype(), k_.dtype(), v_.dtype());
   const FeatureRule features = feature_rule("linear_attention", q_, options.features);
-  const Sizes z{qs[0], qs[1], ks[1], qs[2], qs[3], vs[3], features.m};
+  const Sizes z{qs[0], qs[1], ks[1], qs[2], vs[3], features.m};
   const Rule rule{z, features,
                   lengths_or("linear_attention: key_lengths", options.key_lengths, z.B, z.M),
                   options.guard};
