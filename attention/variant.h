@@ -151,7 +151,7 @@ class Variant : public nn::Module {
 
   /// Throws ShapeError for more than max_length tokens, for which there are no parameters.
   void check_length(int64_t tokens) const;
-  /// The heads along `axis` of x, which has those of the configuration, that the pass has: `count` of them.
+  /// The slice of x, which has all heads along `axis`, for the `count` heads of the pass.
   static Variable heads_of_pass(const Variable& x, int axis, int64_t count, const nn::Pass& pass);
   /// Numbers from N(0, 1) of this shape, drawn for training: those of the heads along axis `axis` that
   /// the pass has, out of those of all heads.

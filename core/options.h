@@ -87,7 +87,7 @@ std::string or_list(const std::vector<std::string>& words);
 /// The parts of a text between separators, as std::getline() reads them: none of an empty text, and no
 /// empty one behind a separator at its end.
 std::vector<std::string> split_at(std::string_view text, char separator);
-/// The number that a whole text is; nothing for other text.
+/// The number, if the whole text is one.
 template <class T>
 std::optional<T> parse_number(std::string_view text) {
   T value{};
@@ -97,7 +97,7 @@ std::optional<T> parse_number(std::string_view text) {
 }
 /// A text with `by` in place of each character `what`.
 std::string replaced(std::string_view text, char what, std::string_view by);
-/// A text with small letters in place of capital ones, of ASCII alone.
+/// The text in lower case (ASCII letters only).
 std::string lower_case(std::string text);
 /// "error-by-length" for "Error, by length": for names of files and labels.
 std::string slug(const std::string& title);
