@@ -28,9 +28,9 @@ steps = 2
 """
 
 # Name of the variant, and of which kind: c causal, n not causal.
-VARIANTS = """softmax:nc linformer:n performer:nc efficient:nc nystrom:n linear:nc rff:nc retnet:c gla:c mamba2:c log_linear:c
-deltanet:c gated_deltanet:c kda:c rwkv7:c mesa:c gaussian:nc skyformer:n window:nc bigbird:nc scatterbrain:nc reformer:nc eva:nc
-forgetting:c lowrank:nc latent:n clustered:n lara:n conv:nc parallel:nc svd:n topk:nc none:nc mean:nc random:nc
+VARIANTS = """softmax:nc sigmoid:nc differential:nc linformer:n performer:nc efficient:nc nystrom:n linear:nc rff:nc retnet:c gla:c mamba2:c mamba3:c log_linear:c
+deltanet:c gated_deltanet:c deltaproduct:c kda:c gdn2:c rwkv7:c mesa:c gaussian:nc skyformer:n window:nc bigbird:nc scatterbrain:nc reformer:nc eva:nc
+moba:c path:c forgetting:c lowrank:nc latent:n clustered:n lara:n conv:nc parallel:nc svd:n topk:nc none:nc mean:nc random:nc
 synthesizer:nc aft:nc fnet:n"""
 
 
