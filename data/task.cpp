@@ -53,10 +53,9 @@ struct CommonOptions {
   void describe_others(OptionVisitor& v) {
     v.integer("seed", seed, {0},
               "seed of generated data and of random splits; train.seed does not affect them");
-    v.number(
-        "masked", masked, {0, 0.999},
-        "fraction of the tokens that a mask replaces, and that are the only targets: pretraining "
-        "on the inputs of the task; 0: the task itself");
+    v.number("masked", masked, {0, 0.999},
+             "fraction of the tokens that are masked, and become the only targets: pretraining on "
+             "the inputs of the task; 0: the task itself");
   }
 };
 

@@ -94,8 +94,8 @@ void Surroundings::describe(OptionVisitor& v) {
            "normalisation of the result of each head, with learned parameters that the heads of a "
            "layer share");
   v.choice("output_gate", output_gate, {"none", "silu", "sigmoid"},
-           "function g of a gate: the result of attention is multiplied by g(x W + b), where x are "
-           "the tokens that queries, keys and values are projected from");
+           "function g of an output gate: the result of attention is multiplied by g(x W + b), "
+           "where x is the input of the query, key and value projections");
 }
 
 void TransformerConfig::describe_sizes(OptionVisitor& v) {
@@ -106,11 +106,11 @@ void TransformerConfig::describe_sizes(OptionVisitor& v) {
             "whether each token has its own target, instead of one target per sequence",
             "set by the data");
   v.choice("targets", targets, {"classes", "numbers", "labels"},
-           "what the outputs are: logits of the classes, as many numbers (trained with the squared "
-           "error), or logits of as many labels (binary cross entropy)",
+           "what the outputs are: logits of the classes, numbers (trained with the squared error), "
+           "or logits of labels (binary cross entropy)",
            "set by the data");
   v.require(targets == "classes" || !per_token, "targets",
-            "numbers and labels are of sequences: expected per_token = false");
+            "numbers and labels are targets of whole sequences: expected per_token = false");
   v.integer("max_length", max_length, {1, largest_size}, "maximum sequence length in tokens",
             "set by the data");
 }
@@ -134,9 +134,8 @@ void TransformerConfig::describe(OptionVisitor& v) {
     using enum nn::FeedForward::Kind;
     v.choice("mlp", mlp,
              {{"gelu", gelu}, {"gelu_tanh", gelu_tanh}, {"relu", relu}, {"swiglu", swiglu}},
-             "what the feed-forward network computes of its hidden dimension: GELU, its tanh "
-             "approximation (GPT-2), ReLU, or SwiGLU, SiLU of as many gates times a second "
-             "projection (Shazeer 2020)");
+             "activation of the feed-forward network: GELU, its tanh approximation (GPT-2), ReLU, "
+             "or SwiGLU, the SiLU of one projection times another one (Shazeer 2020)");
   });
   v.integers(
       "low_rank", low_rank, {0, largest_size},
@@ -150,8 +149,9 @@ void TransformerConfig::describe(OptionVisitor& v) {
            "where normalisation is applied: to the input of each sublayer (Xiong et al. 2020), or "
            "after its residual connection (Vaswani et al. 2017)");
   v.choice("norm_type", norm_type, {"layer_norm", "rms_norm"}, "type of normalisation");
-  v.number("norm_eps", norm_eps, {.low = 0},
-           "what norms add to the variance; 0: 1e-5 with layer_norm, 1e-6 with rms_norm");
+  v.number(
+      "norm_eps", norm_eps, {.low = 0},
+      "value that normalisation adds to the variance; 0: 1e-5 with layer_norm, 1e-6 with rms_norm");
   v.boolean("embedding_norm", embedding_norm,
             "whether the sum of embeddings and positions is normalised, as in BERT");
   v.choice(
@@ -159,7 +159,7 @@ void TransformerConfig::describe(OptionVisitor& v) {
       "position encoding: vectors added to the embeddings, learned or sinusoidal; a rotation of "
       "queries and keys (rotary); or the option attention.bias of every layer that has it (alibi)");
   v.require(positions != "rotary" || d_model / heads % 2 == 0, "positions",
-            "rotary positions need an even width of heads");
+            "rotary positions need heads of even dimension");
   around.describe(v);
   v.when(!per_token, "per_token = false", [&] {
     v.choice("pooling", pooling, {"mean", "cls", "last"},

@@ -17,7 +17,8 @@ struct DeltaProductOptions : GatedDeltaOptions {
   int64_t householders = 2;
 
   void describe(OptionVisitor& v) {
-    v.integer("householders", householders, {1, 64}, "delta rules n of a token, one after another");
+    v.integer("householders", householders, {1, 64},
+              "number n of delta rules per token, applied one after another");
     GatedDeltaOptions::describe(v);
   }
   Capabilities capabilities() const {

@@ -86,10 +86,9 @@ struct LinformerOptions {
              "what is mixed: projected keys and values, or tokens before projection");
     v.when(projection != "linear" && order == "values",
            "a projection of blocks and order = \"values\"", [&] {
-             v.boolean(
-                 "local", local,
-                 "whether queries attend to the tokens of their own block themselves, instead "
-                 "of to its slot; this form may be causal");
+             v.boolean("local", local,
+                       "whether queries attend to the tokens of their own block directly, instead "
+                       "of to its slot; this form may be causal");
            });
     v.when(!pools(), "projection = \"linear\" or \"conv\"", [&] {
       v.choice("sharing", sharing, {"none", "headwise", "kv", "layerwise"},

@@ -49,7 +49,7 @@ struct Mamba3Options {
               "whether queries and keys (C and B) are divided by their root mean square, with a "
               "learned weight");
     v.boolean("bc_bias", bc_bias,
-              "whether a learned bias, 1 at first, is added to queries and keys after that");
+              "whether a learned bias, initially 1, is added to queries and keys after that");
     v.boolean("skip", skip, "whether s v of the token itself is added, s learned for each head");
     describe_norm(v, norm);
     v.boolean("gate", gate, "whether the result is gated by silu(x Wᵀ)");

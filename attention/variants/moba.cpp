@@ -27,7 +27,7 @@ struct MobaOptions {
   void describe(OptionVisitor& v) {
     v.integer("block", block, {1, 1 << 24}, "tokens b of a block");
     v.integer("blocks", blocks, {1, 1 << 24},
-              "blocks n that a query attends to, that of the query included");
+              "number n of blocks that a query attends to, including its own");
   }
   Capabilities capabilities() const {
     return {.positional = true,

@@ -180,7 +180,7 @@ void path_definition(Findings& f) {
 
 Spec path_variant() {
   return make_spec<PathOptions, Path>(
-      {.summary = "softmax attention to keys that reflections computed from tokens move",
+      {.summary = "softmax attention to keys moved by reflections computed from tokens",
        .paper = "Yang et al. 2025, arXiv 2505.16381",
        .cases = {{}, {{"rank", 3}, {"forget", true}}},
        .evidence = {

@@ -35,8 +35,8 @@ struct ReformerOptions {
               "expected an even number, or 1 for no hashing");
     v.integer("rounds", rounds, {1, 64}, "number R of rounds, each with rotations of its own");
     v.integer("window", window, {1, 1 << 24},
-              "number w of tokens before a token in its bucket, and not causally also after it, "
-              "that it attends to");
+              "number w of tokens before it in its bucket that a token attends to; also w after "
+              "it, if not causal");
     v.integer("redraw_interval", redraw_interval, {0},
               "optimizer steps between redraws of the rotations; 0: never");
   }

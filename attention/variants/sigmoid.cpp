@@ -25,7 +25,7 @@ struct SigmoidOptions {
 
   void describe(OptionVisitor& v) {
     v.integer("keys", keys, {0, 1 << 30}, "n of the bias b = -log n; 0: the maximum length");
-    v.boolean("learned", learned, "whether b is learned, one per head, from -log n on");
+    v.boolean("learned", learned, "whether b is learned, one per head, starting at -log n");
     describe_dropout(v, dropout);
   }
   Capabilities capabilities() const {

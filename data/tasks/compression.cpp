@@ -51,8 +51,8 @@ Task make(const CompressionOptions& o, uint64_t seed, const Splits&) {
 }  // namespace
 
 TaskSpec register_compression() {
-  return make_spec<CompressionOptions>("random tokens, to be told from the vector of the last one",
-                                       info_of, make);
+  return make_spec<CompressionOptions>(
+      "random tokens, to be reconstructed from the vector of the last one", info_of, make);
 }
 
 }  // namespace longhand::data

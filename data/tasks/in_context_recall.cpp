@@ -56,16 +56,15 @@ Task make(const AnswerOptions& o, uint64_t seed, const Splits&) {
 
 TaskSpec register_in_context_recall() {
   return make_spec<AnswerOptions>(
-      "pairs of keys and values, some again: the value of a key seen before", info_of, make);
+      "pairs of keys and values, some repeated: the value of a key seen before", info_of, make);
 }
 
 TaskSpec register_noisy_recall() {
   AnswerOptions defaults;
   defaults.vocabulary = 32;
   defaults.noise = {.noise_vocab_size = 16, .frac_noise = 0.2};
-  return make_spec<AnswerOptions>(
-      "in_context_recall with pairs of tokens that mean nothing in between", info_of, make,
-      defaults);
+  return make_spec<AnswerOptions>("in_context_recall with pairs of noise tokens in between",
+                                  info_of, make, defaults);
 }
 
 }  // namespace longhand::data

@@ -6,8 +6,8 @@ namespace longhand::data {
 
 void Noise::describe(OptionVisitor& v) {
   v.integer("noise_vocab_size", noise_vocab_size, {0, 1 << 24},
-            "number of tokens, of the vocabulary, that mean nothing");
-  v.number("frac_noise", frac_noise, {0, 0.999}, "probability that such tokens take a place");
+            "number of noise tokens in the vocabulary");
+  v.number("frac_noise", frac_noise, {0, 0.999}, "probability that a place holds noise");
   v.require(frac_noise == 0 || noise_vocab_size > 0, "frac_noise",
             "expected noise_vocab_size of at least 1, the number of tokens to draw noise from");
 }

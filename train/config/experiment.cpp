@@ -102,7 +102,7 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
   model.require(read.causal || !needs.causal, "causal",
                 "this task requires a causal model, because its targets are later tokens");
   model.require(read.reconstruct || !needs.from_last, "reconstruct",
-                "this task requires it: tokens are to be told from the vector of the last one");
+                "this task requires it: tokens are reconstructed from the vector of the last one");
   EffectiveValues of_variants = read.check_attention();
   if (values) (*values)["attention"].merge(of_variants);
   return read;

@@ -25,16 +25,17 @@ void DistillOptions::describe(OptionVisitor& v, bool recompute) {
              "the weight 1 - alpha");
     v.number("distill_temperature", temperature, NumberRange::above(0),
              "temperature t of the predictions in that divergence");
-    v.number("distill_outputs", outputs, {0},
-             "weight of the mean squared difference of the attention outputs, mean over layers");
+    v.number(
+        "distill_outputs", outputs, {0},
+        "weight of the mean squared difference of the attention outputs, averaged over layers");
     v.require(outputs == 0 || !recompute, "distill_outputs",
-              "blocks that are recomputed do not keep the outputs of their attention; expected "
+              "recomputed blocks do not keep the outputs of their attention; expected "
               "train.recompute = false");
     v.number("distill_weights", weights, {0},
-             "weight of the divergence of the attention weights, mean over layers and heads; for "
-             "variants with positive weights that sum to 1");
+             "weight of the divergence of the attention weights, averaged over layers and heads; "
+             "for variants with positive weights that sum to 1");
     v.require(weights == 0 || !recompute, "distill_weights",
-              "blocks that are recomputed do not keep the inputs of their attention; expected "
+              "recomputed blocks do not keep the inputs of their attention; expected "
               "train.recompute = false");
   });
 }
@@ -42,8 +43,8 @@ void DistillOptions::describe(OptionVisitor& v, bool recompute) {
 void TrainSection::describe(OptionVisitor& v) {
   auto seed = static_cast<int64_t>(trainer.step.seed);
   v.integer("seed", seed, {0},
-            "seed of the weights, the order of the examples, dropout and random features; that of "
-            "generated data is data.seed");
+            "seed of the weights, the order of the examples, dropout and random features; "
+            "generated data use data.seed");
   trainer.step.seed = static_cast<uint64_t>(seed);
   loading.describe(v);
   trainer.describe(v, loading.batch_size);
@@ -51,14 +52,12 @@ void TrainSection::describe(OptionVisitor& v) {
   distill.describe(v, trainer.step.recompute);
   v.require(trainer.sequence_ranks == 1 || distill.from.empty(), "sequence_ranks",
             "a teacher compares whole sequences: expected 1 with distill_from");
-  v.boolean(
-      "tensorboard", tensorboard,
-      "whether to write the metrics as events for TensorBoard, too, in the folder tensorboard "
-      "of the run");
-  v.number(
-      "memory_limit", memory_limit, {0},
-      "GiB of memory that the run may take: one whose estimate exceeds it is refused before it "
-      "begins; 0: what the machine has");
+  v.boolean("tensorboard", tensorboard,
+            "whether to also write the metrics as TensorBoard events, to the folder tensorboard of "
+            "the run");
+  v.number("memory_limit", memory_limit, {0},
+           "GiB of memory that the run may use; a run whose estimate exceeds it is refused before "
+           "it begins; 0: what the machine has");
 }
 
 void OptimizerSection::describe(OptionVisitor& v) {

@@ -8,10 +8,10 @@ namespace longhand::train {
 
 void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   v.integer("steps", steps, {1}, "total number of optimizer steps");
-  v.integer(
-      "shards", step.shards, {1},
-      "number of parts of a batch that are distributed over ranks, a power of two: any number of "
-      "ranks up to it, also a power of two, gives the same bits; at most batch_size");
+  v.integer("shards", step.shards, {1},
+            "number of parts of a batch that are distributed over ranks, a power of two; any "
+            "number of ranks up to it that is also a power of two gives bitwise identical results; "
+            "at most batch_size");
   v.require((step.shards & (step.shards - 1)) == 0, "shards", "expected a power of two");
   v.require(step.shards <= batch_size, "shards",
             concat_message("expected at most batch_size = ", batch_size));
@@ -22,18 +22,15 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
             step.shards == 1 ? concat_message("expected at most batch_size = ", batch_size)
                              : concat_message("expected at most batch_size / shards = ",
                                               batch_size / step.shards));
-  v.integer(
-      "sequence_ranks", sequence_ranks, {1},
-      "number of ranks that each sequence is cut over, to train on longer ones: a divisor of the "
-      "number of ranks; the others divide the examples");
-  v.boolean(
-      "shard_optimizer", shard_optimizer,
-      "whether each rank keeps only its part of the optimizer's moving averages (ZeRO-1): less "
-      "memory, one more message a step, the same bits");
-  v.integer(
-      "compare_every", compare_every, {0},
-      "steps between comparisons of the parameters of all ranks, which must have the same bits; "
-      "0: never");
+  v.integer("sequence_ranks", sequence_ranks, {1},
+            "number of ranks that share each sequence (sequence parallelism), to train on longer "
+            "ones: a divisor of the number of ranks; such groups divide the examples");
+  v.boolean("shard_optimizer", shard_optimizer,
+            "whether each rank keeps only its part of the optimizer's moving averages (ZeRO-1): "
+            "less memory, one more message per step, bitwise identical results");
+  v.integer("compare_every", compare_every, {0},
+            "steps between comparisons of the parameters of all ranks, which must be bitwise "
+            "identical; 0: never");
   v.boolean(
       "recompute", step.recompute,
       "whether to recompute the activations of each block in the backward pass, to save memory");
@@ -64,12 +61,11 @@ void TrainerOptions::describe(OptionVisitor& v, int64_t batch_size) {
   v.integer("keep_every", keep_every, {0},
             "steps between checkpoints that are kept as step-N.h5; 0: none");
   v.integer("hash_every", hash_every, {0},
-            "steps between hashes of all parameters in metrics.jsonl, which are equal in runs that "
-            "give the same bits; 0: none");
-  v.choice(
-      "on_io_error", on_io_error, {"warn", "stop"},
-      "what happens if metrics or a checkpoint cannot be written: warn, train on and try again "
-      "with the next, or save what can be saved and stop");
+            "steps between hashes of all parameters in metrics.jsonl, which are equal if runs are "
+            "bitwise identical; 0: none");
+  v.choice("on_io_error", on_io_error, {"warn", "stop"},
+           "what happens if metrics or a checkpoint cannot be written: warn, continue and try "
+           "again at the next one, or save what can be saved and stop");
   step.guard.describe(v);
 }
 
@@ -84,10 +80,11 @@ void GuardOptions::describe(OptionVisitor& v) {
   });
   v.number("outlier_limit", outlier_limit, {0},
            "a step is an outlier if its loss or gradient norm is more than this number of standard "
-           "deviations above its running mean; 0: none is");
+           "deviations above its running mean; 0: no limit");
   v.when(outlier_limit > 0, "outlier_limit above 0", [&] {
     v.integer("outlier_window", outlier_window, {2},
-              "steps of that mean and deviation, and before the first judgement");
+              "number of steps that the running mean and deviation cover, and that pass before the "
+              "first check");
   });
 }
 
