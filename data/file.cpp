@@ -26,13 +26,13 @@ constexpr std::string_view temporary_prefix = ".tmp-";
 
 constexpr std::pair<int, const char*> remedies[] = {
     {ENOSPC, "free some space there, or choose another disk"},
-    {EDQUOT, "remove files of yours there, or choose another disk"},
-    {EIO, "the disk or its connection fails, see the log of the kernel (dmesg)"},
+    {EDQUOT, "remove some of your files there, or choose another disk"},
+    {EIO, "the disk or its connection is failing; see the kernel log (dmesg)"},
     {ENAMETOOLONG, "choose a shorter path"},
-    {ELOOP, "links lead to each other there, expected a file or folder: remove one of them"},
+    {ELOOP, "the links form a loop, expected a file or folder: remove one of them"},
     {EROFS, "choose a folder that can be written to"},
     {EMFILE, "raise the limit, ulimit -n"},
-    {EACCES, "check who owns the file and its folder, and their modes, with ls -ld"}};
+    {EACCES, "check the owner and the mode of the file and its folder with ls -ld"}};
 
 [[noreturn]] void fail(const fs::path& path, const char* what, int error) {
   throw DataError(concat_message(path.string(), ": ", what, ": ", system_reason(error)));

@@ -419,7 +419,7 @@ struct Stored {
 uint64_t unpacked_bytes(hid_t properties, const Shape& shape, size_t element,
                         const std::string& what) {
   check<DataError>(must(H5Pget_external_count(properties), what) == 0, what,
-                   ": its values lie in another file, which is not supported");
+                   ": its values are stored in another file, which is not supported");
   uint64_t bytes = element;
   const auto times = [&](uint64_t n) {
     check<DataError>(!__builtin_mul_overflow(bytes, n, &bytes), what, ": shape ", shape,
@@ -463,7 +463,7 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
   const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
   const H5D_layout_t layout = must(H5Pget_layout(properties), what);
   check<DataError>(layout != H5D_VIRTUAL, what,
-                   ": virtual datasets, whose values lie elsewhere, are not supported");
+                   ": virtual datasets, whose values are stored elsewhere, are not supported");
   stored.is_chunked = layout == H5D_CHUNKED;
 
   const Handle type = own(H5Dget_type(dataset), H5Tclose, what);

@@ -32,8 +32,8 @@ std::string numbered(const char* prefix, int64_t step) {
 /// Throws DataError if counters contradict each other.
 void check_counters(const TrainingState& s) {
   const auto require = [](bool ok, const char* name, const auto& found, const auto& expected) {
-    check<DataError>(ok, "the counters of the checkpoint contradict each other: ", name, " is ",
-                     found, ", expected ", expected);
+    check<DataError>(ok, "the counters of the checkpoint are inconsistent: ", name, " is ", found,
+                     ", expected ", expected);
   };
   const auto up_to = [&](const char* name, int64_t value, int64_t limit) {
     require(value >= 0 && value <= limit, name, value, concat_message("0 to ", limit));
@@ -273,8 +273,8 @@ Checkpoint Trainer::view() const {
 
 void Trainer::resume(const Checkpoint& checkpoint, bool is_last) {
   check<DataError>(checkpoint.training.seed == options_.step.seed,
-                   "the checkpoint is of a run with seed ", checkpoint.training.seed, ", expected ",
-                   options_.step.seed);
+                   "the checkpoint is from a run with seed ", checkpoint.training.seed,
+                   ", expected ", options_.step.seed);
   // Everything is checked before anything changes.
   check_counters(checkpoint.training);
   nn::check_state(model_.state_dict(), checkpoint.model, "the model");

@@ -128,7 +128,7 @@ TEST_CASE("a sweep file with parts runs each in a directory of its name") {
   const Outcome ran = ablate({"all.toml", "--out", "out", "--merge", "elsewhere"});
   INFO(ran.err);
   REQUIRE(ran.code == 0);
-  CHECK_THAT(ran.err, Contains("elsewhere/more: 2 cells taken over"));
+  CHECK_THAT(ran.err, Contains("elsewhere/more: 2 cells copied"));
   CHECK(attempts(folder / "out/sweep") == 1);
   CHECK(attempts(folder / "out/more") == 2);
 
@@ -246,8 +246,9 @@ TEST_CASE("a sweep that is killed again and again loses no cell and runs none tw
   };
   CHECK_THAT(against({"--table", "csv"}).out,
              Catch::StartsWith("variant,seeds,baseline,") && Contains("\nlinear,2,"));
-  CHECK_THAT(against({"--csv", "--columns", "variant"}).err,
-             Contains("--columns are of the table of variants; expected --table md, csv, tex"));
+  CHECK_THAT(
+      against({"--csv", "--columns", "variant"}).err,
+      Contains("--columns applies only to the table of variants; expected --table md, csv, tex"));
   CHECK_THAT(against({"--table", "text", "--columns", "variant,difference"}).out,
              Catch::StartsWith("variant  difference\nsoftmax"));
   const train::Results compared = train::results_of_json(against({"--json"}).out, "stdout");
@@ -313,12 +314,11 @@ TEST_CASE("a stopped sweep continues, and two sweeps share their cells") {
   const Outcome merged = folder.ablate({"--out", "merged", "--merge", "first,second"});
   INFO(merged.err);
   CHECK(merged.code == 0);
-  CHECK_THAT(merged.err,
-             Contains("first: 2 cells taken over") && Contains("second: 2 cells taken over"));
+  CHECK_THAT(merged.err, Contains("first: 2 cells copied") && Contains("second: 2 cells copied"));
   CHECK(attempts(folder / "merged") == 4);  // theirs
   CHECK(lasting(folder / "merged") == lasting(folder / "shared"));
   CHECK_THAT(folder.ablate({"--out", "merged", "--merge", "second"}).err,
-             Contains("second: 0 cells taken over"));
+             Contains("second: 0 cells copied"));
   const Outcome none = folder.ablate({"--out", "merged", "--merge", "nowhere"});
   CHECK(none.code == 2);
   CHECK_THAT(none.err, Contains("nowhere holds no sweep: no sweep.toml"));
@@ -395,9 +395,8 @@ TEST_CASE("a merge takes over whole cells with equal results, and nothing else")
   write_text(in_a / "summary.json", summary.substr(0, 100));
   const Outcome damaged = merge("a");
   CHECK(damaged.code == 1);
-  CHECK_THAT(damaged.err,
-             Contains("not taken over: a/cells/" + cell + ": summary.json is damaged") &&
-                 Contains("a: 1 cells taken over"));
+  CHECK_THAT(damaged.err, Contains("not copied: a/cells/" + cell + ": summary.json is damaged") &&
+                              Contains("a: 1 cells copied"));
   CHECK(lasting(folder / "merged") == lasting(folder / "b"));
   write_text(in_a / "summary.json", summary);
 
@@ -832,10 +831,9 @@ TEST_CASE("the directory of another sweep is refused, and its cells do not count
   const auto difference = [&](const Words& more) {
     const Outcome refused = ablate(more);
     CHECK(refused.code == 2);
-    const std::string begin =
-        "longhand: --out out: the directory of another sweep than sweep.toml: ";
+    const std::string begin = "longhand: --out out: holds another sweep than sweep.toml: ";
     CHECK_THAT(refused.err, Catch::StartsWith(begin) && Contains("; expected another directory, or "
-                                                                 "--change-sweep, with which"));
+                                                                 "--change-sweep, which keeps"));
     return refused.err.substr(begin.size(), refused.err.find(';') - begin.size());
   };
   CHECK(difference({"--set", "data.length=12"}) == "its data.length is 12 instead of 16");

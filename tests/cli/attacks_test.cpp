@@ -168,7 +168,7 @@ const std::vector<Attack>& attacks() {
            add(file, "model/x", H5T_NATIVE_INT, {4}, properties);
          });
        },
-       inspect, "a.h5", "lie in another file"},
+       inspect, "a.h5", "are stored in another file"},
       {"values in another file, as data",
        [](const TinyFolder& folder) {
          forge_file(folder / "a.h5", [&](hid_t file) {
@@ -179,7 +179,7 @@ const std::vector<Attack>& attacks() {
            add(file, "train/tokens", H5T_NATIVE_UCHAR, {8, 8}, properties);
          });
        },
-       use_data, "a.h5", "lie in another file"},
+       use_data, "a.h5", "are stored in another file"},
       {"a virtual dataset",
        [](const TinyFolder& folder) {
          forge_checkpoint(folder, [&](hid_t file) {

@@ -599,7 +599,7 @@ TEST_CASE("a run is resumed in another folder, and refuses data that have change
     INFO(command[0] << " " << command.size());
     const Outcome refused = run(command, folder.path());
     CHECK(refused.code == 3);
-    CHECK_THAT(refused.err, Contains("is of a run on other data") &&
+    CHECK_THAT(refused.err, Contains("is from a run on other data") &&
                                 Contains("data.h5 have the hash") && Contains("--accept-data"));
     std::vector<std::string> accepting = command;
     accepting.insert(accepting.begin() + 1, "--accept-data");

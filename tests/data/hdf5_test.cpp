@@ -583,7 +583,7 @@ TEST_CASE("nothing outside the file is read") {
     H5Dclose(make_dataset(file, H5T_NATIVE_INT, {4}, properties));
     H5Pclose(properties);
   });
-  CHECK_THAT(refusal(external), Contains("lie in another file"));
+  CHECK_THAT(refusal(external), Contains("are stored in another file"));
 
   const auto virtual_dataset = forge(dir, [&](hid_t file) {
     const hid_t properties = H5Pcreate(H5P_DATASET_CREATE);

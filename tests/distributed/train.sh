@@ -172,7 +172,7 @@ errors() {
   refused 2 2 "train.shards = 5: expected a power of two" \
     "$program" train "$config" --out "$runs/x" --quiet $(set_options train.shards=5)
   [ ! -e "$runs/x" ] || fail "a refused run left a directory"
-  refused 2 2 "was started as one of 2 processes, but runs in one" "$program" variants
+  refused 2 2 "was started as one of 2 processes, but runs in a single one" "$program" variants
   refused 2 3 "no_such_file" "$program" train "$config" --out "$runs/x" --quiet \
     --set data.task=tokens data.path=no_such_file
   # Ranks that would compute other bits.

@@ -113,7 +113,8 @@ class TestSweep : public test::TinyFolder {
         disk.apply(call);
         const std::string said = disk.now("said");
         const std::string label = whole.record.variant + " seed=0: finished";
-        if (!announced && (said.find(label) != said.npos || said.find("taken over") != said.npos)) {
+        if (!announced &&
+            (said.find(label) != said.npos || said.find("cells copied") != said.npos)) {
           announced = true;
           seen.clear();
         }

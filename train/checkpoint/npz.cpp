@@ -86,7 +86,7 @@ NpyHeader read_header(std::string_view text, const std::string& where) {
 
 Tensor tensor_of_npy(ByteView bytes, const std::string& file, const std::string& entry) {
   const std::string where = file + ": " + entry;
-  check<DataError>(text_of(bytes).starts_with(npy_magic), where, " is no array of NumPy");
+  check<DataError>(text_of(bytes).starts_with(npy_magic), where, " is not a NumPy array");
   const auto version = get<uint8_t>(bytes, 6, where, "the version");
   check<DataError>(version >= 1 && version <= 3, where, ": version ", int{version},
                    ", expected 1 to 3");
@@ -128,7 +128,7 @@ class Archive {
       return;
     }
     zip_source_free(source_);
-    throw DataError(name_ + " is no zip archive, or is damaged: " + zip_error_strerror(&error_));
+    throw DataError(name_ + " is not a zip archive, or is damaged: " + zip_error_strerror(&error_));
   }
   ~Archive() {
     if (zip_) zip_discard(zip_);

@@ -36,7 +36,7 @@ std::vector<uint64_t> integers(const SortedJson& entry, const char* key, const s
   std::vector<uint64_t> out;
   for (const SortedJson& each : *found) {
     check<DataError>(each.is_number_unsigned(), where, ": \"", key,
-                     "\" has an element that is no integer of at least 0");
+                     "\" has an element that is not an integer of at least 0");
     out.push_back(each.get<uint64_t>());
   }
   return out;

@@ -179,7 +179,7 @@ void check_table(const Common& arguments) {
   const auto& [columns, caption, label] = arguments.style;
   if (!arguments.table.empty()) train::check_format(arguments.table);
   check<ConfigError>(arguments.table == "tex" || (caption.empty() && label.empty()),
-                     "--caption and --label are of a LaTeX table; expected --table tex");
+                     "--caption and --label apply only to LaTeX tables; expected --table tex");
   check<ConfigError>(label.find_first_of("{}%#\\") == std::string::npos, "--label ", label,
                      ": expected a name without {, }, %, # and \\");
 }
@@ -385,10 +385,10 @@ void check_ranks(const std::string& command, bool runs_on_ranks) {
   if (size == 1) return;
   if (launcher())
     check<ConfigError>(runs_on_ranks, "longhand-mpi ", command, ": was started as one of ", size,
-                       " processes, but runs in one; start it without mpirun");
+                       " processes, but runs in a single one; start it without mpirun");
   else
     check<ConfigError>(!runs_on_ranks, "longhand ", command, ": was started as one of ", size,
-                       " processes, but is a program of one process; use longhand-mpi ", command);
+                       " processes, but runs in a single one; use longhand-mpi ", command);
 }
 
 /// Sets the number of threads to that of the command line, or of the environment, with a warning if it is more

@@ -94,7 +94,7 @@ attention::TransformerConfig read_model(const Config& config, const data::TaskIn
   at_least("max_length", read.max_length, needs.max_length, "sequences of up to");
   model.require(
       !task || read.per_token == needs.per_token, "per_token",
-      concat_message("the data has one target a ", needs.per_token ? "token" : "sequence"));
+      concat_message("the data has one target per ", needs.per_token ? "token" : "sequence"));
   model.require(!task || read.targets == name_of(needs.targets), "targets",
                 concat_message("the data has ", name_of(needs.targets), " (data.targets)"));
   model.require(!task || read.targets == "classes" || read.classes == needs.classes, "classes",
@@ -201,7 +201,7 @@ data::Task read_task(const Config& config, const data::Splits& splits) {
         std::filesystem::exists(*path, ignored))
       throw;
     throw DataError(
-        concat_message(error.what(), "; where the data are is set by --set data.path=PATH"));
+        concat_message(error.what(), "; set the location of the data with --set data.path=PATH"));
   }
 }
 

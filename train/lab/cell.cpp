@@ -151,7 +151,7 @@ CellState read_files(const fs::path& directory) {
   } else {
     check<DataError>(
         state.status != CellStatus::trained && state.status != CellStatus::finished,
-        "metrics.jsonl or summary.json of a cell that has ended is missing, or not of its end");
+        "metrics.jsonl or summary.json of a cell that has ended is missing, or older than its end");
     if (state.summary && state.summary->status == "diverged") state.status = CellStatus::diverged;
   }
   const bool open = state.status == CellStatus::running || state.status == CellStatus::trained;

@@ -486,7 +486,7 @@ std::vector<std::filesystem::path> parts_of(const std::filesystem::path& file) {
   if (!list) return {};
   expect(list->is_list && !list->items.empty(), *list, "parts", "a list of sweep files");
   expect(root.entries.size() == 1 && root.find("sweep")->entries.size() == 1, *list, "parts",
-         "nothing else in the file; what its sweeps have is in theirs");
+         "nothing else in the file; options belong in the files of its sweeps");
   std::vector<std::filesystem::path> parts;
   std::set<std::string> names;
   for (const TomlValue& item : list->items) {

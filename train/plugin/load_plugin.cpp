@@ -151,7 +151,7 @@ const std::deque<Plugin>& plugins() { return loaded(); }
 const Plugin& load_plugin(const fs::path& path) {
   const fs::path file = fs::absolute(path).lexically_normal();
   check<ConfigError>(fs::is_regular_file(file), path.string(),
-                     fs::exists(file) ? " is no file" : ": there is no such plugin");
+                     fs::exists(file) ? " is not a file" : ": there is no such plugin");
   const std::vector<std::byte> bytes = data::read_file(file);
   const std::string digest = data::hex(data::digest(bytes));
   for (const Plugin& plugin : loaded())

@@ -174,7 +174,8 @@ void RankGrid::compare(const Parameters& parameters, int64_t step, int64_t equal
       "step ", step, ": the parameters of ",
       rank_name(difference->rank, hosts[static_cast<size_t>(difference->rank)]), " have the hash ",
       difference->found, ", those of ", rank_name(0, hosts[0]), " ", difference->expected,
-      ", but they must be equal: one of these machines computes or transmits wrongly; ", remedy));
+      ", but they must be equal: one of these machines makes errors in computing or transmitting; ",
+      remedy));
 }
 
 std::string rank_name(int rank, const std::string& host) {

@@ -220,8 +220,8 @@ void Run::resume_from(const ResumePoint& from, bool accept_data) {
   const std::string file = from.file.string();
   check<DataError>(!checkpoint.optimizer.empty() || experiment_->optimizer->state_dict().empty(),
                    file,
-                   " has weights, but no state of an optimizer, as longhand convert writes it; "
-                   "continue with longhand train ",
+                   " has weights, but no optimizer state, as written by longhand convert; continue "
+                   "with longhand train ",
                    record_.config().string(), " --init-from ", record_.path().string());
   const TrainingState& state = checkpoint.training;
   check<ConfigError>(state.step <= experiment_->options.steps,

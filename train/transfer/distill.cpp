@@ -107,8 +107,8 @@ Distillation::Distillation(std::unique_ptr<Transformer> teacher, Transformer& st
   check_same("distill_from", "model.vocabulary", t.vocabulary, s.vocabulary);
   check_same("distill_from", "model.classes", t.classes, s.classes);
   check<ConfigError>(t.per_token == s.per_token,
-                     "train.distill_from: the teacher predicts one target a ",
-                     t.per_token ? "token" : "sequence", ", the student one a ",
+                     "train.distill_from: the teacher predicts one target per ",
+                     t.per_token ? "token" : "sequence", ", the student one per ",
                      s.per_token ? "token" : "sequence", "; expected the same");
   check<ConfigError>(t.max_length >= task.max_length,
                      "train.distill_from: the teacher has model.max_length = ", t.max_length,

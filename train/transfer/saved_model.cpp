@@ -135,7 +135,7 @@ std::string data_difference(const std::map<std::string, std::string>& then,
     if (const Options::Given* const path = used.data().find("path"))
       if (const auto* text = std::get_if<std::string>(&path->value); text && !text->empty())
         source = "in " + absolute_path(*text);
-    return concat_message(file, " is of a run on other data: the ", split, " examples ", source,
+    return concat_message(file, " is from a run on other data: the ", split, " examples ", source,
                           " have the hash ", hash, ", expected ", before->second);
   }
   return "";

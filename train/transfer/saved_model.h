@@ -66,7 +66,7 @@ std::string data_difference(const std::map<std::string, std::string>& then,
                             const Config& used);
 /// What the user can do about it.
 inline constexpr const char* data_remedy =
-    "; restore the data, or name them with --set data.path=PATH; --accept-data takes them as they "
+    "; restore the data, or name them with --set data.path=PATH; --accept-data uses them as they "
     "are";
 
 /// Loads and verifies the checkpoint that --checkpoint names: see check_checkpoint_name() and

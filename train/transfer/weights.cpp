@@ -64,7 +64,7 @@ void check_names(const attention::Transformer& model, const nn::StateDict& state
   };
   try {
     nn::check_state(named(model.state_dict()), named(state),
-                    "the model (--rename changes names, --partial takes what fits)");
+                    "the model (--rename changes names, --partial loads what fits)");
   } catch (const DataError& error) {
     throw DataError(different_sizes(model.config(), state) + error.what());
   }

@@ -190,9 +190,9 @@ TEST_CASE("safetensors files that contradict themselves are refused") {
   CHECK_THAT(refusal(entry("\"F8\"", "[1]", "[0,4]"), four), Contains("dtype F8 is not supported"));
   CHECK_THAT(refusal(entry("1", "[1]", "[0,4]"), four), Contains("expected a text \"dtype\""));
   CHECK_THAT(refusal(entry("\"F32\"", "[-1]", "[0,4]"), four),
-             Contains("no integer of at least 0"));
+             Contains("is not an integer of at least 0"));
   CHECK_THAT(refusal(entry("\"F32\"", "[1.0]", "[0,4]"), four),
-             Contains("no integer of at least 0"));
+             Contains("is not an integer of at least 0"));
   CHECK_THAT(refusal(entry("\"F32\"", "[1,1,1,1,1,1,1]", "[0,4]"), four), Contains("has 7 axes"));
   CHECK_THAT(refusal(entry("\"F32\"", "[2]", "[0,4]"), four), Contains("would take 8 bytes"));
   CHECK_THAT(refusal(entry("\"F32\"", "[4294967296,4294967296]", "[0,0]"), four),
@@ -234,7 +234,7 @@ TEST_CASE("npz files that are compressed, of other types or contradict themselve
   CHECK_THAT(refused(npz_with("(2, 3, )", "(2, 2, )")),
              Contains("takes 16 bytes, but there are 24"));
   CHECK_THAT(refused(npz_with("\x93NUMPY\1", "\x93NUMPY\4")), Contains("version 4"));
-  CHECK_THAT(refused(npz_with("\x93NUMPY\1", "\x93NUMPX\1")), Contains("is no array of NumPy"));
+  CHECK_THAT(refused(npz_with("\x93NUMPY\1", "\x93NUMPX\1")), Contains("is not a NumPy array"));
 
   const Bytes valid = to_npz({.tensors = {{"a", Tensor::zeros({2})}, {"b", Tensor::zeros({2})}}});
   const auto changed = [&](size_t at, const std::string& text) {
@@ -254,13 +254,13 @@ TEST_CASE("npz files that are compressed, of other types or contradict themselve
   // Both headers of an entry must agree, and two entries have two names.
   for (const size_t at : {first, first + 10, first + 16, find(valid, "a.npy", first)})
     CHECK_THAT(changed(at, std::string(1, static_cast<char>(~std::to_integer<int>(valid[at])))),
-               Contains("file is no zip archive, or is damaged"));
+               Contains("file is not a zip archive, or is damaged"));
   Bytes both = valid;
   replace(both, find(valid, "b.npy", second), "a");
   replace(both, second + 42, std::string(4, '\0'));
   CHECK_THAT(refused(both), Contains("is damaged"));
   CHECK_THAT(message_of<DataError>([] { from_npz(Bytes(100), "file"); }),
-             Contains("is no zip archive"));
+             Contains("is not a zip archive"));
   CHECK_THAT(message_of<DataError>([] { from_npz({}, "file"); }), Contains("file is empty"));
 }
 

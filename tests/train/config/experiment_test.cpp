@@ -52,7 +52,7 @@ TEST_CASE("a configuration is checked without making data or model") {
   CHECK_THAT(error_of_large({"model.hesds=4"}), Contains("did you mean heads?"));
   CHECK_THAT(error_of_large({"model.vocabulary=3"}), Contains("tokens below 16"));
   CHECK_THAT(error_of_large({"model.max_length=100"}), Contains("sequences of up to 2000"));
-  CHECK_THAT(error_of_large({"model.per_token=true"}), Contains("one target a sequence"));
+  CHECK_THAT(error_of_large({"model.per_token=true"}), Contains("one target per sequence"));
   CHECK_THAT(error_of_large({"attention.type=sofmax"}), Contains("did you mean softmax?"));
   CHECK_THAT(error_of_large({"attention.type=window", "attention.windwo=3"}),
              Contains("did you mean window?"));

@@ -225,11 +225,12 @@ TEST_CASE(
     CHECK(hashes(expand(sweep)) == hashes(expand(over_text(path))));
     names.merge(hashes(expand(sweep)));
     const bool is_link = path == loop || path == other;
-    CHECK_THAT(message_of<DataError>([&] { data::make_task(sweep.config().data(), 1); }),
-               Contains((path == other ? other / "loop" : path).string() + ": cannot ") &&
-                   Contains(is_link ? "symbolic links; links lead to each other there, expected a "
-                                      "file or folder: remove one of them"
-                                    : "Permission denied; check who owns the file"));
+    CHECK_THAT(
+        message_of<DataError>([&] { data::make_task(sweep.config().data(), 1); }),
+        Contains((path == other ? other / "loop" : path).string() + ": cannot ") &&
+            Contains(is_link ? "symbolic links; the links form a loop, expected a "
+                               "file or folder: remove one of them"
+                             : "Permission denied; check the owner and the mode of the file"));
   }
   CHECK(names.size() == 4);
 }

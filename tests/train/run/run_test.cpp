@@ -500,7 +500,7 @@ TEST_CASE("a run is resumed and evaluated on its own data, unless others are acc
 
   write("a.tsv", "1");
   const auto check_refused = [](const std::string& message) {
-    CHECK_THAT(message, Contains("last.h5 is of a run on other data") &&
+    CHECK_THAT(message, Contains("last.h5 is from a run on other data") &&
                             Contains("a.tsv have the hash ") && Contains(", expected ") &&
                             Contains("--set data.path=PATH") && Contains("--accept-data"));
   };

@@ -308,7 +308,8 @@ TEST_CASE("distillation: errors name what differs") {
       error("linear", {"model.vocabulary=9"}, logits),
       Contains("train.distill_from") && Contains("model.vocabulary = 9") && Contains("student 8"));
   CHECK_THAT(error("linear", {"model.classes=4"}, logits), Contains("model.classes = 4"));
-  CHECK_THAT(error("linear", {"model.per_token=false"}, logits), Contains("one target a sequence"));
+  CHECK_THAT(error("linear", {"model.per_token=false"}, logits),
+             Contains("one target per sequence"));
   CHECK_THAT(error("linear", {"model.max_length=5"}, logits),
              Contains("model.max_length = 5") && Contains("sequences of up to 6"));
   CHECK_THAT(error("linear", {"model.layers=3"}, weighted(0.5, 0, 1)),

@@ -57,7 +57,7 @@ Opened open(const train::Sweep& sweep, const fs::path& directory) {
   if (manifest.cells.empty() && manifest.damage.empty() && fs::exists(directory / "results.json") &&
       std::ranges::any_of(out.states, [](const auto& each) { return each.second.is_trained(); }))
     print_stderr(
-        "longhand: warning: {}: missing or empty; damage of cells is not noticed until longhand "
+        "longhand: warning: {}: missing or empty; damage to cells is not detected until longhand "
         "ablate records them again\n",
         one_line((directory / "manifest").string()));
   return out;
@@ -319,7 +319,7 @@ int print_estimate(const AblateArguments& a, const Opened& opened, train::SweepE
       .text("; jobs: {jobs}, threads of each: ")
       .print("{}\n", threads_of_a_cell(a))
       .text("memory: up to {memory_bytes:MiB} MiB at a time, {available_bytes:MiB} MiB available")
-      .literal(enough ? "\n" : ": too little; expected fewer --jobs\n")
+      .literal(enough ? "\n" : ": not enough; reduce --jobs\n")
       .end(all.failed > 0 || !enough ? failure : success);
 }
 
@@ -341,10 +341,10 @@ void check_directory(const AblateArguments& a, const train::Sweep& sweep) {
   } catch (const Error& error) {  // damaged, or not valid for this version and its plugins
     difference = error.what();
   }
-  check<ConfigError>(difference.empty(), "--out ", a.out, ": the directory of another sweep than ",
-                     a.sweep, ": ", difference,
-                     "; expected another directory, or --change-sweep, with which the cells that "
-                     "are not of this sweep stay but no longer count");
+  check<ConfigError>(difference.empty(), "--out ", a.out, ": holds another sweep than ", a.sweep,
+                     ": ", difference,
+                     "; expected another directory, or --change-sweep, which keeps the cells that "
+                     "are not part of this sweep but no longer counts them");
 }
 
 int run(const AblateArguments& a, Opened& opened) {
@@ -366,8 +366,8 @@ int run(const AblateArguments& a, Opened& opened) {
   const auto merged = merge_cells(opened.grid, {a.merge.begin(), a.merge.end()}, directory);
   for (size_t i = 0; i < merged.size(); ++i) {
     for (const std::string& damaged : merged[i].damaged)
-      print_stderr("longhand: not taken over: {}\n", one_line(damaged));
-    display.line(fmt::format("{}: {} cells taken over", a.merge[i], merged[i].copied));
+      print_stderr("longhand: not copied: {}\n", one_line(damaged));
+    display.line(fmt::format("{}: {} cells copied", a.merge[i], merged[i].copied));
     all_merged = all_merged && merged[i].damaged.empty();
   }
   if (a.repair)

@@ -99,8 +99,8 @@ void check_length(const train::Config& trained, const EvaluateArguments& argumen
   if (!arguments.quiet)
     print_stderr(
         "longhand: warning: the {} split has sequences of up to {} tokens, but the model was "
-        "trained on at most {}: what it does with later positions was never trained; to compare "
-        "models at this length, train them on it, or on a mixture such as data.length = [{}, {}]\n",
+        "trained on at most {}: it was never trained on later positions; to compare models at this "
+        "length, train them on it, or on a mixture such as data.length = [{}, {}]\n",
         arguments.split, now->max_length, before->max_length, before->max_length, now->max_length);
 }
 
@@ -111,7 +111,7 @@ int evaluate_run(const EvaluateArguments& arguments) {
     check<ConfigError>(value.empty(), flag, " ", value,
                        ": expected --grid, --over, --draws or several runs; the result of a single "
                        "evaluation is printed, with --json as JSON");
-  check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first seed it is");
+  check<ConfigError>(!arguments.seed, "--seed: expected --draws, whose first draw it seeds");
   train::SavedModel saved = load_run(arguments, arguments.runs[0]);
   check_length(saved.config, arguments);
   const train::LoadedRun run =

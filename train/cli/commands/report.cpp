@@ -72,9 +72,9 @@ size_t add_comparisons(const ReportArguments& a, train::ReportInputs& inputs) {
 }
 
 int report(const ReportArguments& arguments) {
-  check<ConfigError>(arguments.style.columns.empty() || !arguments.table.empty(),
-                     "--columns are of the table of variants; expected --table md, csv, tex or "
-                     "text");
+  check<ConfigError>(
+      arguments.style.columns.empty() || !arguments.table.empty(),
+      "--columns applies only to the table of variants; expected --table md, csv, tex or text");
   const bool is_page = !arguments.csv && !arguments.json && arguments.table.empty();
   const std::string out =
       arguments.out.empty() && is_page && arguments.figures.empty() ? "report.html" : arguments.out;

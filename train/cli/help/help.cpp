@@ -116,8 +116,8 @@ std::string manual_page(const CommandPage& page) {
   if (!is_program && !page.footer.empty())
     out += ".PP\n" + paragraphs(wrapped_lines(page.footer, 100));
   if (is_program) {
-    out += ".PP\nA command is described by its own page: that of " + bold("longhand train") +
-           " is " + bold("longhand-train") + "(1).\n.SH COMMANDS\n";
+    out += ".PP\nEach command has its own page: the page of " + bold("longhand train") + " is " +
+           bold("longhand-train") + "(1).\n.SH COMMANDS\n";
     for (const CommandPage& each : page.commands)
       out += ".TP\n" + bold(each.word()) + "\n" + escaped(each.text) + "\n";
   }
@@ -243,7 +243,7 @@ std::string text_of(const HelpArguments& arguments, const CommandPage& program) 
     return help_text(*command);
   if (words == "commands")
     return arguments.markdown
-               ? "# Commands\n\nWhat `longhand COMMAND --help` prints.\n\n" + sections(program)
+               ? "# Commands\n\nThe output of `longhand COMMAND --help`.\n\n" + sections(program)
                : help_text(program);
   const auto about = train::options_about(words);
   if (about.empty()) train::topic(words);  // throws, naming the nearest
