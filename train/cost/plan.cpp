@@ -68,13 +68,13 @@ Table choice_table(const std::vector<Group>& groups, const ForecastRequest& requ
                    const std::string& title) {
   Table table{"choices", title,
               fmt::format("Computed, not measured. Compute: {}. Network: {}. Split: ranks that "
-                          "divide the sequences of a batch x ranks that divide the tokens of "
-                          "each. Sent and memory are those of one rank.",
+                          "divide the sequences of a batch x ranks that divide the tokens of each. "
+                          "Sent and memory are per rank.",
                           request.compute.source, request.network.source())};
   const int64_t sequences = request.memory.train.loading.batch_size;
   const std::string no_split = fmt::format(
-      "cannot train: the number of ranks that divide {} {} must be a power of two, and that of "
-      "ranks that divide a sequence a divisor of the rest",
+      "cannot train: the number of ranks that divide {} {} must be a power of two, and the number "
+      "of ranks that divide a sequence must be a divisor of the rest",
       sequences, sequences == 1 ? "sequence" : "sequences");
   for (const Group& g : groups) {
     const Forecast f = g.choice ? g.chosen() : Forecast();

@@ -239,7 +239,7 @@ Table variants_table(const Grid& grid, const CellStates& states, const std::vect
   if (scored != "test")
     table.note +=
         " The data have no test split: scores are those of the validation split, which also chose "
-        "the checkpoint, so they are too good.";
+        "the checkpoint, so they are optimistic.";
   if (grid.sweep.search)
     table.note += " " + grid.search_key +
                   " was chosen for each variant, from the same values, on the validation split. "

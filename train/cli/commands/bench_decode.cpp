@@ -59,9 +59,9 @@ train::Table crossings_table(const std::vector<Decoded>& all) {
   train::Table out{.name = "crossings",
                    .title = "Against softmax attention with a cache of keys and values",
                    .note =
-                       "The context from which a variant takes less time, and from which it "
-                       "keeps fewer bytes, between logarithms of the measurements: the "
-                       "shortest one if it always does, - if it does not at the longest."};
+                       "The context from which a variant takes less time, and from which it keeps "
+                       "fewer bytes, interpolated between logarithms of the measurements: the "
+                       "shortest one if it always does, - if it does not even at the longest."};
   for (const Decoded& decoded : all) {
     if (decoded.attention == "softmax") continue;
     const auto exact = std::ranges::find_if(all, [&](const Decoded& other) {

@@ -180,20 +180,20 @@ struct BenchCommArguments : Common {
 };
 
 train::Table time_table(const std::vector<train::CollectiveTime>& times) {
-  train::Table table{
-      .name = "times",
-      .title = "Time of each operation by size",
-      .note =
-          "Medians of the slowest rank, with quartiles. Bytes are those of the larger one of the "
-          "tensors that a rank gives and gets; sent are those that it sends to other ranks.",
-      .charts = {{.title = "Time against bytes",
-                  .x = "bytes",
-                  .y = "us",
-                  .series = {"operation"},
-                  .low = "us_quartile_1",
-                  .high = "us_quartile_3",
-                  .log_x = true,
-                  .log_y = true}}};
+  train::Table table{.name = "times",
+                     .title = "Time of each operation by size",
+                     .note =
+                         "Medians of the slowest rank, with quartiles. Bytes are those of the "
+                         "larger of the tensors that a rank passes in and gets back; sent are the "
+                         "bytes that it sends to other ranks.",
+                     .charts = {{.title = "Time against bytes",
+                                 .x = "bytes",
+                                 .y = "us",
+                                 .series = {"operation"},
+                                 .low = "us_quartile_1",
+                                 .high = "us_quartile_3",
+                                 .log_x = true,
+                                 .log_y = true}}};
   for (const train::CollectiveTime& t : times) {
     const double sent = train::bytes_sent(t.operation, t.ranks, static_cast<double>(t.bytes));
     add_row(table, {{"operation", std::string(name_of(t.operation))},

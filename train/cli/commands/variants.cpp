@@ -99,8 +99,8 @@ int variants(const VariantsArguments& arguments) {
               "landmarks or slots. FLOP and bytes: a forward pass of one sequence of {} tokens "
               "with {} heads of dimension {} and default options (bytes besides q, k, v and the "
               "result). Decodes: causal, and generates token by token. Cross: the number of keys "
-              "may differ from that of queries. Over ranks: what ranks exchange that have parts of "
-              "sequences (attention/README.md). State: contents of checkpoints besides trained "
+              "may differ from that of queries. Over ranks: what ranks that share a sequence "
+              "exchange (attention/README.md). State: contents of checkpoints besides trained "
               "parameters.",
               arguments.length, arguments.heads, arguments.head_dim),
           100) +
