@@ -83,8 +83,7 @@ void GuardOptions::describe(OptionVisitor& v) {
            "deviations above its running mean; 0: no limit");
   v.when(outlier_limit > 0, "outlier_limit above 0", [&] {
     v.integer("outlier_window", outlier_window, {2},
-              "number of steps that the running mean and deviation cover, and that pass before the "
-              "first check");
+              "window of the running mean and standard deviation, in steps; checks begin after it");
   });
 }
 
