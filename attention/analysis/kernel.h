@@ -1,5 +1,5 @@
-// Kernel: approximations of the softmax and Gaussian kernels' matrices, by random features and by
-// landmarks (Nyström), next to what theory says of them.
+// Kernel: approximations of softmax and Gaussian kernel matrices by random features and by
+// landmarks (Nyström), compared with theory.
 #pragma once
 
 #include <cstdint>
@@ -48,8 +48,8 @@ std::string name_of(Kernel kernel);
 /// The matrix (n, n) of a kernel, for points (n, D) in f64.
 Tensor kernel_matrix(Kernel kernel, const Tensor& points);
 
-/// The variance of an estimate of the softmax kernel e^(x·y) from one row w ~ N(0, I), with
-/// z = x + y, Δ = x - y and SM = e^(x·y). The mean over m independent rows has 1/m of it.
+/// The variance of an estimate of the softmax kernel e^(x·y) from one row w ~ N(0, I), with z = x +
+/// y, Δ = x - y and SM = e^(x·y). The mean over m independent rows has 1/m of this variance.
 ///
 ///   positive            e^|z|² SM² (1 - e^-|z|²)
 ///   hyperbolic          that times (1 - e^-|z|²) / 2
@@ -58,22 +58,22 @@ Tensor kernel_matrix(Kernel kernel, const Tensor& points);
 ///
 /// Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2.
 double softmax_variance(Estimator estimator, std::span<const double> x, std::span<const double> y);
-/// The same for the Gaussian kernel, by [cos, sin] or, `with_phases`, by cos(w·x + b): the
-/// trigonometric ones without the factor e^(|x|²+|y|²) (Rahimi & Recht 2007; Sutherland & Schneider
-/// 2015, arXiv 1506.02785).
+/// The same for the Gaussian kernel, estimated by [cos, sin] or, `with_phases`, by cos(w·x + b):
+/// the trigonometric variances without the factor e^(|x|²+|y|²) (Rahimi & Recht 2007; Sutherland &
+/// Schneider 2015, arXiv 1506.02785).
 double gaussian_variance(bool with_phases, std::span<const double> x, std::span<const double> y);
 
 /// How landmarks L of a Nyström approximation κ(X, L) κ(L, L)⁺ κ(L, X) are chosen from points X.
 enum class Landmarks {
   uniform,   // points, without replacement
   segment,   // means of consecutive segments, as in nystrom
-  kmeans,    // centres of k-means: k-means++ and 10 of Lloyd's steps (Zhang et al. 2008)
+  kmeans,    // centres of k-means: k-means++ and 10 Lloyd steps (Zhang et al. 2008)
   leverage,  // points, without replacement, with probabilities proportional to their ridge leverage
-             // scores (K (K + λ I)^-1)_ii, λ such that these add up to m (Alaoui & Mahoney 2015)
+             // scores (K (K + λ I)^-1)_ii, λ such that these sum to m (Alaoui & Mahoney 2015)
 };
 
 struct KernelOptions {
-  std::vector<int64_t> sizes{16, 64, 256};  // random rows m, and landmarks m up to the points
+  std::vector<int64_t> sizes{16, 64, 256};  // m random rows, or m landmarks (at most the points)
   int64_t draws = 16;                       // repetitions of every measurement
   int64_t ensemble = 4;                     // matrices that are averaged
   uint64_t seed = 0;
@@ -89,16 +89,16 @@ struct KernelError {
   int64_t draws = 0;     // 1 if nothing is random
   Estimate error{};      // of one matrix
   double rms = 0;        // (mean of squared errors)^(1/2)
-  /// Random features: the rms error of independent rows by the closed form, (Σ variance / m)^(1/2) /
-  /// |K|. Landmarks: the least error of any matrix of rank m. Both are 0 for m landmarks that are all
-  /// points.
+  /// Random features: the rms error of independent rows by the closed form, (Σ variance / m)^(1/2)
+  /// / |K|. Landmarks: the least error of any matrix of rank m. It and the error are 0 if the m
+  /// landmarks are all points.
   double expected = 0;
-  /// Random features: squared errors relative to their expectation; 1 for independent rows. Negative
-  /// eigenvalues are impossible for either method, but for rounding.
+  /// Random features: squared errors relative to their expectation; 1 for independent rows.
+  /// Negative eigenvalues are impossible for either method, but for rounding.
   Estimate ratio{};
   double least_eigenvalue = 0;  // the smallest of all draws, relative to the largest one of K
-  /// The mean of `ensemble` matrices of this size, and one matrix of ensemble times this size. Without
-  /// randomness, or if that exceeds the points, single is empty (count 0).
+  /// The mean of `ensemble` matrices of this size, and one matrix of ensemble times this size.
+  /// Without randomness, or if that exceeds the points, single_error is empty (count 0).
   int64_t ensemble = 0;
   Estimate ensemble_error{}, single_error{};
 };

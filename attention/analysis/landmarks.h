@@ -1,4 +1,4 @@
-// Landmarks: the error of approximations from a random subset of tokens, against its size.
+// Landmarks: the error of approximations from a random subset of tokens, by its size.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace longhand::attention::analysis {
 
-/// What landmarks approximate. J are m tokens drawn without replacement.
+/// The matrix that landmarks approximate. J is m tokens sampled without replacement.
 enum class LandmarkTarget {
   linear,       // S = Q Kᵀ, by S[:, J] S[J, J]⁺ S[J, :]
   exponential,  // S = exp(Q Kᵀ / sqrt(D)), in the same way
@@ -21,8 +21,8 @@ enum class LandmarkTarget {
 };
 std::string name_of(LandmarkTarget target);
 
-/// The relative error |S - Ŝ| / |S| (Frobenius norms) of the approximation of one draw, for q and k
-/// (N, D) in f64 and the indices J. Singular values below 1e-10 of the largest count as 0.
+/// The relative error |S - Ŝ| / |S| (Frobenius norms) of the approximation from the indices J, for
+/// q and k (N, D) in f64. Singular values below 1e-10 of the largest count as 0.
 double landmark_error(LandmarkTarget target, const Tensor& q, const Tensor& k,
                       const std::vector<int64_t>& landmarks);
 
@@ -41,11 +41,11 @@ struct LandmarkError {
   double low = 0, median = 0, high = 0;  // quantiles 0.1, 0.5, 0.9: errors have long tails
   double exact = 0;                      // the fraction of draws with an error of at most 1e-6
 };
-/// The Monte-Carlo experiment, for all targets. The linear kernel's S has rank D: as soon as m >= D,
-/// S[J, J] has the same rank with probability 1, and then the approximation is S itself. It says
-/// nothing about softmax, whose S has rank N. Throws ConfigError for numbers of landmarks outside
-/// 1 … tokens. With `heads`, of one length and dimension, draws are of J alone, and take their queries and keys
-/// in turn.
+/// Runs the Monte Carlo experiment for all targets. The linear kernel's S has rank D: as soon as
+/// m >= D, S[J, J] has the same rank with probability 1, and then the approximation is S itself.
+/// This says nothing about softmax, whose S has rank N. Throws ConfigError for numbers of landmarks
+/// outside 1 … tokens. With `heads`, of one length and dimension, only J is random: draws use the
+/// queries and keys of these heads in turn.
 std::vector<LandmarkError> landmark_errors(const LandmarkOptions& options = {},
                                            std::span<const HeadInputs> heads = {});
 

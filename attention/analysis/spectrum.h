@@ -12,13 +12,13 @@ namespace longhand::attention::analysis {
 /// The weights P = softmax(Q Kᵀ / sqrt(D)) of a head, (N, N) in f64.
 Tensor exact_weights(const HeadInputs& in, bool causal = false);
 
-/// The first r of σ_1 >= … >= σ_n hold Σ_{i <= r} σ_i^p / Σ σ_i^p of the energy, p = 2 if `squared`
-/// (the energy of the Frobenius norm), else 1 (as in figure 1 of Linformer, arXiv 2006.04768).
-/// Entry r - 1 for each r.
+/// Entry r - 1 is the fraction of the energy in the first r of σ_1 >= … >= σ_n, Σ_{i <= r}
+/// σ_i^p / Σ σ_i^p, p = 2 if `squared` (the energy of the Frobenius norm), else 1 (as in figure 1
+/// of Linformer, arXiv 2006.04768).
 std::vector<double> cumulative_energy(const std::vector<double>& values, bool squared);
 /// The smallest r that holds at least this fraction of the energy.
 int64_t energy_rank(const std::vector<double>& values, double energy, bool squared);
-/// e^H with the entropy H of σ_i / Σ σ (Roy & Vetterli 2007): n for equal values, 1 for a single one.
+/// e^H with the entropy H of σ_i / Σ σ (Roy & Vetterli 2007): n for equal values, 1 for one.
 double entropy_rank(const std::vector<double>& values);
 
 struct SpectrumPoint {

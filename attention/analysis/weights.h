@@ -1,4 +1,4 @@
-// Attention maps: the weights that a variant gives to keys, and what they look like.
+// Attention maps: the weights that a variant gives to keys, and measures of their shape.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace longhand::attention::analysis {
 
-/// The weights (B, H, N, M) of a variant: what it multiplies values with. Computed from its results
-/// for unit vectors as values, D keys at a time, which is exact because results are linear in v; they
-/// equal the weights of its definition (see definitions/). They have gradients for everything that
-/// they depend on, and cost M / D times as much as forward(). Inputs::v sets the shapes only. Throws
-/// ConfigError for a variant without Capabilities::linear.
+/// The weights (B, H, N, M) by which a variant multiplies values. Computed from its results for
+/// unit vectors as values, D keys at a time, which is exact because results are linear in v; they
+/// equal the weights of its definition (see definitions/). They are differentiable in everything
+/// that they depend on, and cost M / D times as much as forward(). Only the shape of Inputs::v
+/// matters. Throws ConfigError for a variant without Capabilities::linear.
 Variable differentiable_weights(Variant& variant, const Inputs& inputs, const Mask& mask = {},
                                 const nn::Pass& pass = {});
 

@@ -28,12 +28,12 @@ struct CheckDescription {
 /// Returns the checks that run over every variant, in order: the invariants U1 to U10 and related
 /// ones.
 std::vector<CheckDescription> invariants();
-/// Returns the checks that belong to one variant: its definition, exactness limits, statistics of estimators,
-/// rates of convergence. Empty if its Spec names none.
+/// Returns the checks that belong to one variant: its definition, exactness limits, statistics of
+/// estimators, rates of convergence. Empty if its Spec names none.
 std::vector<CheckDescription> evidence(const std::string& variant);
 
-/// What the suite cannot know of a variant: whether it computes its formula, if its Spec has neither weights nor
-/// evidence, because the invariants hold for many formulas. Empty otherwise.
+/// Returns what the suite cannot check for a variant: if its Spec has neither weights nor evidence,
+/// whether it computes its formula, because the invariants hold for many formulas. Otherwise empty.
 std::string not_checked(const std::string& variant);
 
 struct ConformanceOptions {
@@ -41,10 +41,10 @@ struct ConformanceOptions {
   std::function<void(const CheckResult&)> on_result = {};
 };
 
-/// Runs the invariants, and Spec::weights if there are any, over a registered variant with these options, in
-/// non-causal and causal form, as far as it supports them. Options should be small: most sequences have 1 to 150 tokens, 2
-/// heads and head dimension 4.
-/// Throws ConfigError for an unknown variant, check or option.
+/// Runs the invariants, and the check of Spec::weights if defined, on a registered variant with
+/// these options, in the non-causal and causal forms that it supports. Keep the options small: most
+/// sequences have 1 to 150 tokens, 2 heads and head dimension 4. Throws ConfigError for an unknown
+/// variant, check or option.
 std::vector<CheckResult> check_invariants(const std::string& variant, const OptionSet& options,
                                           const ConformanceOptions& how = {});
 

@@ -1,5 +1,5 @@
-// What the evidence of variants is written with: each variant checks its exact limits and its statistics in its own
-// file, and names them in its Spec.
+// Helpers for variant checks: each variant checks its exact limits and its statistics in its own
+// file, and lists these checks in its Spec.
 #pragma once
 
 #include <cmath>
@@ -29,7 +29,7 @@ void equal(Findings& f, const std::string& what, const Tensor& found, const Tens
 void set(Variant& variant, const nn::StateDict& values);
 Tensor identity(int64_t n);
 
-/// Options, and more of them, of which the last one with a name applies.
+/// Returns `options` followed by `more`; the last option with a name applies.
 OptionSet extended(OptionSet options, const OptionSet& more);
 
 using Row = std::vector<double>;
@@ -44,9 +44,9 @@ void has_weights(Findings& f, const std::string& what, const std::string& name,
 inline const OptionSet plain_retnet{{"norm", false}, {"gate", false}};
 inline double decay_of_head(int64_t h) { return 1 - std::exp2(-5 - static_cast<double>(h)); }
 
-/// Checks that a variant of one head of width 2, with these parameters, follows the parity of bits by construction:
-/// each read of the state is that of the token before, with the sign changed at tokens with bit 1. Tokens x are (1,
-/// 0) for bit 1 and (0, 1) for bit 0, q and k are (1e6, 0), and only the first token, of bit 1, has a value.
+/// Checks that a variant of one head of width 2 with these parameters tracks the parity of bits:
+/// each read of the state is the previous one, negated at bit 1. Tokens x are (1, 0) for bit 1 and
+/// (0, 1) for 0, q and k are (1e6, 0), and only the first token, of bit 1, has a value.
 void follows_parity(Findings& f, const std::string& name, const OptionSet& options,
                     const nn::StateDict& parameters);
 
@@ -57,14 +57,14 @@ struct Case {
 Case small_case(double std, uint64_t seed, int64_t N = 128, int64_t D = 16);
 /// Returns the root mean square relative error of attention over draws of m features.
 double attention_error(const std::string& name, OptionSet options, int64_t m, const Case& c);
-/// Checks that error(m) decreases as m^-0.5 with these m, which are numbers of `what`.
+/// Checks that error(m) decreases as m^-0.5 over these `sizes` m, numbers of `what`.
 void rate(Findings& f, const Case& c, const Row& sizes, const std::string& what, double tolerance,
           const std::function<double(int64_t m)>& error);
 /// Checks that the error of a variant with m features decreases as m^-0.5.
 void rate(Findings& f, const std::string& name, const OptionSet& options);
 
-/// The evidence of performer: the mean and the error of random features as estimators of the softmax
-/// kernel, and of attention with them.
+/// The evidence of performer: the mean and the error of random features as estimators of the
+/// softmax kernel, and of attention with them.
 std::vector<Evidence> performer_evidence();
 
 }  // namespace longhand::attention::conformance

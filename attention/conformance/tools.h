@@ -64,9 +64,9 @@ struct Made {
 std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& options,
                                       const Made& made = {});
 
-/// While it exists, make_variant() on this thread passes each variant of this name to `on_made`, which may replace its
-/// results by those of a function (Variant::substitute()): the suite then checks that function. Comparisons with
-/// tolerances below `tolerance` use that one instead: of functions that compute in f32.
+/// While it exists, make_variant() on this thread passes each variant of this name to `on_made`,
+/// which may replace its results by those of a function (Variant::substitute()): the suite then
+/// checks that function. `tolerance` is the least in comparisons, for functions in f32.
 class Substitution {
  public:
   using OnMade = std::function<void(Variant&)>;
@@ -100,15 +100,15 @@ struct Check {
   CheckDescription description;
   void (*run)(const Subject&, Findings&);
 };
-/// suite.cpp: the result of one check, of which an exception is a failure.
+/// suite.cpp: returns the result of one check; an exception counts as a failure.
 CheckResult timed(const std::string& variant, const std::string& check,
                   const std::function<void(Findings&)>& body);
-/// evidence.cpp: compares a variant with Spec::weights, which it has.
+/// evidence.cpp: compares a variant with Spec::weights, which must be defined.
 void definition(const Subject& subject, Findings& f);
 /// invariants.cpp
 const std::vector<Check>& invariant_checks();
 
-/// Returns N(0, std²) numbers. The default is small enough to keep normalisers of signed features
+/// Returns N(0, std²) elements. The default is small enough to keep normalisers of signed features
 /// away from 0.
 Tensor normal(const Shape& shape, uint64_t seed, DType dtype = DType::f64, double std = 0.7);
 
@@ -118,10 +118,10 @@ Mask lengths(const std::vector<int32_t>& values);
 /// projections were the identity. Checks of q then cover x too.
 attention::Inputs inputs_of(const Variant& variant, const Variable& q, const Variable& k,
                             const Variable& v);
-/// The same for one token, for a decoder.
+/// Does the same for one token, for a decoder.
 Token token_of(const Variant& variant, const Tensor& q, const Tensor& k, const Tensor& v);
 
-/// The sizes of most evidence: 24 tokens, 2 heads of width 4.
+/// The sizes in most variant checks: 24 tokens, 2 heads of width 4.
 namespace sizes {
 inline constexpr int64_t N = 24, H = 2, D = 4;
 }
@@ -157,7 +157,7 @@ struct Outcome {
 
   static constexpr std::array names{"the result", "dq", "dk", "dv"};
   std::array<Tensor, names.size()> tensors() const { return {out, dq, dk, dv}; }
-  /// Those of q, k and v alone.
+  /// Applies f to the result and to the gradients of q, k and v; omits parameters.
   template <class F>
   Outcome each(F f) const {
     return {f(out), f(dq), f(dk), f(dv)};
@@ -170,10 +170,10 @@ Tensor weights(Variant& variant, const Tensor& q, const Tensor& k, const nn::Pas
 
 /// Returns max |a - b| / (1 + max |b|); infinite if shapes differ, NaN if any element is.
 double distance(const Tensor& a, const Tensor& b);
-/// Expects a distance of at most `tolerance`, or that of a Substitution if it is larger, and returns it.
+/// Expects a distance of at most `tolerance`, or a larger one of a Substitution, and returns it.
 double near(Findings& f, const std::string& what, const Tensor& a, const Tensor& b,
             double tolerance);
-/// The same of results and gradients of q, k and v; returns the largest.
+/// Does the same for results and gradients of q, k and v; returns the largest distance.
 double each_near(Findings& f, const std::string& what, const Outcome& a, const Outcome& b,
                  double tolerance);
 using analysis::dot;

@@ -1,6 +1,6 @@
-// What each variant computes, as the N x M weights of its formula: composed operations in the order
-// of the formula, in quadratic time and memory. Read these first. Tests compare the variants with
-// them, and attention maps are computed from them.
+// The N x M weights that each variant computes: composed operations in the order of its formula, in
+// quadratic time and memory. Start reading here. Tests compare the variants with these definitions,
+// and attention maps are computed from them.
 //
 // Queries q are (B, N, H, D), keys k (B, M, H, D), as in Variant::forward(); weights are (B, H, N,
 // M). Everything is differentiable. Rows of queries with no visible key are 0, except for formulas
@@ -18,7 +18,7 @@ struct Visibility {
   bool causal = false;  // j <= i
   Tensor lengths{};     // (B) i32: i < lengths[b] and j < lengths[b]
   int64_t window = -1;  // if not negative: |i - j| = 0, dilation, 2 dilation, ..., window dilation
-  int64_t globals = 0;  // but the first `globals` tokens see all tokens, and all see them
+  int64_t globals = 0;  // the first `globals` tokens see all tokens and are seen by all
   int64_t dilation = 1;
 };
 /// (B or 1, 1, N, M) u8, 1 where key j is visible to query i.
@@ -40,47 +40,47 @@ Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, do
 Variable forgetting(const Variable& q, const Variable& k, const Variable& log_decay,
                     const Tensor& visible);
 
-/// softmax((q_iᵀ H_i H_(i-1) … H_(j+1) k_j + G_i - G_j) / sqrt(D)) over the visible keys, all j <= i, with H_t = I -
-/// β_t w_t w_tᵀ and G_i = Σ_(t<=i) g_t, for w (B, N, H, D), beta and log_decay g (B, N, H), which may be undefined.
-/// Yang et al. 2025 (arXiv 2505.16381), section 2.
+/// softmax((q_iᵀ H_i H_(i-1) … H_(j+1) k_j + G_i - G_j) / sqrt(D)) over the visible keys, all
+/// j <= i, with H_t = I - β_t w_t w_tᵀ and G_i = Σ_(t<=i) g_t, for w (B, N, H, D), beta and
+/// log_decay g (B, N, H), which may be undefined. Yang et al. 2025 (arXiv 2505.16381), section 2.
 Variable path(const Variable& q, const Variable& k, const Variable& w, const Variable& beta,
               const Variable& log_decay, const Tensor& visible);
 
 /// Channels 2 c + s of x (B, N, H, D), D a multiple of 4: (B, N, H, D/2), for s = 0 or 1.
 Variable half(const Variable& x, int64_t s);
-/// softmax(Q1 K1ᵀ / sqrt(D/2)) - lambda softmax(Q2 K2ᵀ / sqrt(D/2)) over the visible keys, of both half().
-/// Ye et al. 2024 (arXiv 2410.05258), eq. 1.
+/// softmax(Q1 K1ᵀ / sqrt(D/2)) - lambda softmax(Q2 K2ᵀ / sqrt(D/2)) over the visible keys, Q1 =
+/// half(q, 0), Q2 = half(q, 1), likewise K1 and K2. Ye et al. 2024 (arXiv 2410.05258), eq. 1.
 Variable differential(const Variable& q, const Variable& k, double lambda, const Tensor& visible);
 
-/// softmax(Q Kᵀ / sqrt(D)) over the k visible keys of each query with the highest scores, without
-/// ties. Gupta et al. 2021 (arXiv 2106.06899), section 2.
+/// softmax(Q Kᵀ / sqrt(D)) over the k visible keys of each query with the highest scores, which
+/// must not be tied. Gupta et al. 2021 (arXiv 2106.06899), section 2.
 Variable topk(const Variable& q, const Variable& k, int64_t count, const Tensor& visible);
 
-/// softmax(Q Kᵀ / sqrt(D)) over the visible keys of the query's own block of `block` tokens, and of the
-/// count - 1 blocks before it with the largest q_i·m_c, m_c the mean key of block c. Lu et al. 2025 (arXiv
-/// 2502.13189), eq. 3-6.
+/// softmax(Q Kᵀ / sqrt(D)) over the visible keys of the query's own block of `block` tokens, and of
+/// the count - 1 blocks before it with the largest q_i·m_c, m_c the mean key of block c. Lu et al.
+/// 2025 (arXiv 2502.13189), eq. 3-6.
 Variable moba(const Variable& q, const Variable& k, int64_t block, int64_t count,
               const Tensor& visible);
 
-/// softmax(q_i·k_j / sqrt(D)) with keys k_j = sqrt(D) q_j / |q_j| over the tokens j != i that in some
-/// round r have the bucket of i, at most `window` places before or after i in it; over i itself if there
-/// are none. The bucket of x is argmax [R_r x; -R_r x], for R (H, rounds, buckets / 2, D). Kitaev et al.
-/// 2020 (arXiv 2001.04451), section 2.
+/// softmax(q_i·k_j / sqrt(D)) with keys k_j = sqrt(D) q_j / |q_j| over the tokens j != i that share
+/// a bucket with i in some round r, at most `window` places before or after i in it; over i alone
+/// if there are none. The bucket of x is argmax [R_r x; -R_r x], for R (H, rounds, buckets / 2, D).
+/// Kitaev et al. 2020 (arXiv 2001.04451), section 2.
 Variable reformer(const Variable& q, const Tensor& R, int64_t window, const Tensor& visible);
 
-/// The softmax weights A of the mean query of each cluster; where topk > 0, its topk highest weights are
-/// computed again as softmax(q_i·k_j / sqrt(D)). clusters (B, H, N) i32. Vyas et al. 2020 (arXiv
-/// 2007.04825), section 3.
+/// The softmax weights A of the mean query of each cluster; if topk > 0, the topk highest are
+/// recomputed, with the same sum, as softmax(q_i·k_j / sqrt(D)). clusters (B, H, N) i32. Vyas et
+/// al. 2020 (arXiv 2007.04825), section 3.
 Variable clustered(const Variable& q, const Variable& k, const Tensor& clusters, int64_t topk);
 
-/// softmax over the keys of the query's own block of `window` tokens and the mean keys of all chunks of
-/// `chunk` tokens in other blocks (causal: keys j <= i, earlier blocks). A chunk of n tokens counts n
-/// times, and its weight is shared among its tokens as softmax(ω·k_j D^(-1/4) - |k_j|² / (2 sqrt(D))) with
-/// ω = D^(-1/4) (q̄ + k̄). Zheng et al. 2023 (arXiv 2302.04542), eq. 16-18.
+/// softmax over the keys of the query's own block of `window` tokens and the mean keys of all
+/// chunks of `chunk` tokens in other blocks (causal: keys j <= i, earlier blocks). A chunk of n
+/// tokens counts n times, and its tokens share its weight as softmax(ω·k_j D^(-1/4) - |k_j|² / (2
+/// sqrt(D))) with ω = D^(-1/4) (q̄ + k̄). Zheng et al. 2023 (arXiv 2302.04542), eq. 16-18.
 Variable eva(const Variable& q, const Variable& k, int64_t window, int64_t chunk, bool causal);
 
-/// Σ_c w_ic ξ(y_j, μ_c) / Σ_j ξ(y_j, μ_c), with the normalised importance weights w of the means μ_c = x̄_c
-/// + ȳ_c of m segments, x = D^(-1/4) q, y = D^(-1/4) k. Zheng et al. 2022 (arXiv 2204.04667), eq. 14-15.
+/// Σ_c w_ic ξ(y_j, μ_c) / Σ_j ξ(y_j, μ_c), for importance weights w of the means μ_c = x̄_c + ȳ_c
+/// of m segments, x, y = D^(-1/4) q, D^(-1/4) k. Zheng et al. 2022 (arXiv 2204.04667), eq. 14-15.
 Variable lara(const Variable& q, const Variable& k, int64_t landmarks, bool balance);
 
 /// a_ij / Σ_j a_ij over the visible keys with a_ij = exp(q_i·k_j / sqrt(D)) where |i - j| < window,
@@ -114,20 +114,20 @@ Variable of_features(const Variable& features_q, const Variable& features_k, con
 
 /// Features of the variant linear: "elu1", "relu", "squared_relu", "exp", "taylor2" (for the kernel
 /// 1 + s + s²/2), "cosformer" (for positions from 1 to max_length), "hedgehog" (with A (H, D, D)).
-/// features/ names the papers.
+/// The papers are cited in features/.
 Variable linear_features(const std::string& map, const Variable& x, int64_t max_length = 0,
                          const Variable& A = {});
 
-/// r_i r_(i+j) for j = 1, …, nu, r = [max(x, 0), max(-x, 0)] with cyclic indices: (B, N, H, 2 D nu).
-/// Schlag et al. 2021 (arXiv 2102.11174), eq. 37-38.
+/// r_i r_(i+j) for j = 1, …, nu, r = [max(x, 0), max(-x, 0)] with cyclic indices: (B, N, H, 2 D
+/// nu). Schlag et al. 2021 (arXiv 2102.11174), eq. 37-38.
 Variable dpfp_features(const Variable& x, int64_t nu);
-/// x'_i x'_j for all i and j, x' = scale ∘ norm(x) + shift with a layer norm of each head and scale and
+/// x'_i x'_j for all i and j, x' = scale ∘ norm(x) + shift with a layer norm per head and scale and
 /// shift (H, D): (B, N, H, D²). Aksenov et al. 2024 (arXiv 2402.10644), section 4.
 Variable rebased_features(const Variable& x, const Variable& scale, const Variable& shift);
 /// max(W x + b, 0) for W (H, m, D) and b (H, m). Kasai et al. 2021 (arXiv 2103.13076), eq. 4.
 Variable t2r_features(const Variable& x, const Variable& W, const Variable& b);
 
-/// Features of the variant performer, with x D^(-1/4) for x: "positive" exp(W x - |x|²/2),
+/// Features of the variant performer, where x stands for x D^(-1/4): "positive" exp(W x - |x|²/2),
 /// "hyperbolic", "trigonometric" exp(|x|²/2) [cos W x, sin W x], "trigonometric_bias", or f(W x) +
 /// eps for f = "relu", "exp", "gelu", "square". W is (m, D) or (H, m, D). Choromanski et al. 2020
 /// (arXiv 2009.14794), eq. 5-6.
@@ -158,21 +158,21 @@ Variable skyformer(const Variable& q, const Variable& k, const Variable& landmar
 
 // ---- decay --------------------------------------------------------------------------------------
 
-/// W_ij = Σ_l q_il k_jl e^(g_(j+1)l + … + g_il) for j <= i, otherwise 0. g is finite: (B, N, H),
-/// (B, N, H, D), or undefined for 0. Nothing is scaled or normalised. Sun et al. 2023 (arXiv
-/// 2307.08621), eq. 5; Yang et al. 2023 (arXiv 2312.06635), eq. 4.
+/// W_ij = Σ_l q_il k_jl e^(g_(j+1)l + … + g_il) for j <= i, otherwise 0. The log decay g is finite:
+/// (B, N, H), (B, N, H, D), or undefined for 0. Nothing is scaled or normalised. Sun et al. 2023
+/// (arXiv 2307.08621), eq. 5; Yang et al. 2023 (arXiv 2312.06635), eq. 4.
 Variable retention(const Variable& q, const Variable& k, const Variable& log_decay = {});
 
-/// The same, each times s_(i,l(i,j)) for scales s (B, N, H, levels): l(i,i) = 0, and for j < i the only l >= 1
-/// such that bit l - 1 of i is set and j / 2^(l-1) = i / 2^(l-1) - 1, rounded down. Levels from the last one on share its scale.
-/// Guo et al. 2025 (arXiv 2506.04761), section 3.
+/// The same weights times s_(i,l(i,j)), scales s (B, N, H, levels): l(i,i) = 0, and for j < i the
+/// only l >= 1 such that bit l - 1 of i is set and j / 2^(l-1) = i / 2^(l-1) - 1, rounded down.
+/// Levels beyond the last use its scale. Guo et al. 2025 (arXiv 2506.04761), section 3.
 Variable log_linear(const Variable& q, const Variable& k, const Variable& log_decay,
                     const Variable& scales);
 
 /// W = A (I + B L)⁻¹ B, with A = retention(q, k, g), L the part of retention(k, k, g) below its
 /// diagonal and B the diagonal matrix of beta (B, N, H): the weights of a delta rule. Yang et al.
-/// 2024 (arXiv 2406.06484), eq. 10. With `read`, what the state is read with before it is written, L is
-/// of retention(read, k, g).
+/// 2024 (arXiv 2406.06484), eq. 10. With `read`, the vectors that read the state before each write,
+/// L is taken from retention(read, k, g).
 Variable delta(const Variable& q, const Variable& k, const Variable& beta,
                const Variable& log_decay = {}, const Variable& read = {});
 
@@ -198,12 +198,12 @@ Variable mamba3(const Variable& q, const Variable& k, const Variable& steps, con
 /// U Vᵀ for U and V (H, N, r) over the visible keys, or its softmax. Tay et al. 2020 (arXiv
 /// 2005.00743), 3.2.
 Variable lowrank(const Variable& U, const Variable& V, bool softmax, const Tensor& visible);
-/// softmax(S) over the visible keys with S_i = W max(h_i, 0) + b, for h (B, N, H, r), W (H, M, r) and
-/// b (H, M): the dense synthesizer. Tay et al. 2020, 3.1.
+/// softmax(S) over the visible keys with S_i = W max(h_i, 0) + b, for h (B, N, H, r), W (H, M, r)
+/// and b (H, M): the dense synthesizer. Tay et al. 2020, 3.1.
 Variable synthesizer(const Variable& hidden, const Variable& W, const Variable& b,
                      const Tensor& visible);
-/// The weights of each channel differ, so this is the result: sigmoid(q_i) ∘ Σ_j p_ij ∘ v_j, p the softmax
-/// of k_j + w_ij over the visible keys, for w (N, N). Zhai et al. 2021 (arXiv 2105.14103), eq. 2.
+/// The result, as weights differ by channel: sigmoid(q_i) ∘ Σ_j p_ij ∘ v_j, p the softmax of k_j +
+/// w_ij over the visible keys, for w (N, N). Zhai et al. 2021 (arXiv 2105.14103), eq. 2.
 Variable aft(const Variable& q, const Variable& k, const Variable& v, const Variable& w,
              const Tensor& visible);
 /// softmax(R) over the visible keys, for R (H, N, N). Tay et al. 2020, 3.2.

@@ -19,7 +19,7 @@ struct ProjectionRanks {
   int64_t query = 0, key = 0, value = 0, output = 0;
 };
 
-/// What a layer keeps between the tokens of sequences that are decoded.
+/// The state that a layer keeps between the tokens of decoded sequences.
 struct AttentionState {
   std::unique_ptr<Decoder> kernel;
   nn::ConvState query{}, key{}, value{};  // of the short convolutions
@@ -35,27 +35,27 @@ struct AttentionState {
 /// multiplied by g(gate(x)).
 class MultiHeadAttention : public nn::Module {
  public:
-  /// The width of the model is config.heads · config.head_dim, that of keys and values kv_heads ·
-  /// head_dim. A variant whose weights do not depend on queries and keys (see
-  /// Capabilities::uses_queries_and_keys) has no projections for them, and one that does not read keys
-  /// (see Capabilities::uses_keys) none for keys. With `rotary`, queries and
-  /// keys are rotated by their positions (Su et al. 2021, arXiv 2104.09864). Throws ConfigError for
-  /// `rotary` if the variant has no queries and keys, and for that and a short convolution if its
-  /// keys are not single tokens. Without queries and keys, qk_norm has no effect.
+  /// The width of the model is config.heads · config.head_dim, the width of keys and values
+  /// kv_heads · head_dim. A variant whose weights do not depend on queries and keys (see
+  /// Capabilities::uses_queries_and_keys) has no projections for them, and one that does not read
+  /// keys (see Capabilities::uses_keys) has none for keys. With `rotary`, queries and keys are
+  /// rotated by their positions (Su et al. 2021, arXiv 2104.09864). Throws ConfigError for `rotary`
+  /// if the variant has no queries and keys, and for `rotary` or a short convolution if its keys
+  /// are not single tokens. Without queries and keys, qk_norm has no effect.
   MultiHeadAttention(const nn::Scope& scope, const std::string& variant, const Config& config,
                      bool rotary, const ProjectionRanks& ranks = {},
                      const Surroundings& around = {});
 
-  /// x (B, N, H·D) to (B, N, H·D), or the same for the tokens of the pass. With a `state`, which has no
-  /// tokens yet, it keeps these, from the start of their sequences on, as step() does.
+  /// Maps x (B, N, H·D), the tokens of the pass, to (B, N, H·D). A `state`, which must be empty,
+  /// receives these as the first tokens of their sequences, as by step().
   nn::Lazy forward(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass,
                    AttentionState* state = nullptr);
 
-  /// The state of a batch of sequences at their start. Throws ConfigError if the variant has no
+  /// Returns the initial state for a batch of sequences. Throws ConfigError if the variant has no
   /// decoder or is not causal.
   AttentionState decoder(int64_t batch) const;
-  /// The result for the next tokens x (B, 1, H·D) of the sequences that `state` has processed up to
-  /// `position`: the row that forward() returns there.
+  /// Returns the result for the next tokens x (B, 1, H·D), at `position`, of the sequences that
+  /// `state` has processed: the row that forward() returns there.
   nn::Lazy step(const nn::Lazy& x, AttentionState& state, int64_t position) const;
 
   Variant& kernel() { return *kernel_; }
@@ -67,12 +67,12 @@ class MultiHeadAttention : public nn::Module {
   };
   Projected project(const nn::Lazy& x, const Mask& mask, const nn::Pass& pass,
                     AttentionState* state) const;
-  // Queries or keys, normalised and rotated: what precedes the kernel, head by head.
+  // Queries or keys, normalised and rotated head by head, as the kernel receives them.
   Variable prepared(const Variable& x, const std::optional<nn::Norm>& norm,
                     const Variable& turns) const;
   // The rotation of `tokens` tokens from position `first`; undefined without rotary positions.
   Variable turns(int64_t first, int64_t tokens) const;
-  // What follows the kernel: `out` is its result (B, N, H, D).
+  // The steps after the kernel, whose result is `out` (B, N, H, D).
   nn::Lazy finished(const Variable& out, const Variable& gate) const;
 
   int64_t heads_, head_dim_, kv_heads_;
@@ -90,8 +90,8 @@ class MultiHeadAttention : public nn::Module {
 
 /// The error message for rotary positions with variants that do not use queries and keys.
 std::string no_use_for_rotary(const std::string& variants);
-/// Throws ConfigError for rotary positions and short convolutions if the keys of a variant are mixtures
-/// of tokens (Capabilities::shortens).
+/// Throws ConfigError for rotary positions and short convolutions if the keys of a variant are
+/// mixtures of tokens (Capabilities::shortens).
 void check_keys_are_tokens(const std::string& variant, const Capabilities& capabilities,
                            bool rotary, const Surroundings& around);
 

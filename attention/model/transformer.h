@@ -16,13 +16,13 @@
 
 namespace longhand::attention {
 
-/// The layer before the blocks: from tokens and positions to vectors.
+/// The layer before the blocks: maps tokens and positions to vectors.
 class Embeddings : public nn::Module {
  public:
   Embeddings(const nn::Scope& scope, const TransformerConfig& config);
-  /// tokens (B, N) i32, the first at position `first`, to (B, N, d_model), or to (B, N+1, d_model)
-  /// with a class token in front. In a pass over a part of each sequence, the first is that of the
-  /// part, and those behind the end of the sequences have no position.
+  /// Maps tokens (B, N) i32, the first at position `first`, to (B, N, d_model), or to (B, N+1,
+  /// d_model) with a class token in front. In a pass over a part of each sequence, positions start
+  /// at that of the part, and tokens past the end of the sequences have none.
   Variable forward(const Tensor& tokens, const nn::Pass& pass, int64_t first = 0) const;
   const nn::Parameter& token_weight() const { return token_.weight; }
 
@@ -59,12 +59,12 @@ class Block : public nn::Module {
   std::optional<nn::Dropout> dropout2_;
 };
 
-/// The layer after the blocks: from vectors to logits.
+/// The layer after the blocks: maps vectors to logits.
 class Head : public nn::Module {
  public:
   /// With `tied`, the head uses that weight and owns only a bias.
   Head(const nn::Scope& scope, const TransformerConfig& config, const nn::Parameter* tied);
-  /// Logits of x.
+  /// Returns the logits of x.
   Variable forward(const nn::Lazy& x) const;
 
  private:
@@ -74,12 +74,12 @@ class Head : public nn::Module {
   const nn::Parameter* tied_;
 };
 
-/// The decoder of an autoencoder (Poli et al. 2024, arXiv 2403.17844, B.6): from one vector for each sequence to
-/// one for each token. Twice, y = gelu(linear(norm(y))), of the vector plus the sinusoids of a position.
+/// The decoder of an autoencoder (Poli et al. 2024, arXiv 2403.17844, B.6): one vector per
+/// sequence, plus the sinusoids of a position, to one per token by gelu(linear(norm)), twice.
 class Reconstruction : public nn::Module {
  public:
   Reconstruction(const nn::Scope& scope, const TransformerConfig& config);
-  /// Vectors (B, d_model) to (B, n, d_model), of n tokens or of those of the pass.
+  /// Maps vectors (B, d_model) to (B, n, d_model), for n tokens or the tokens of the pass.
   Variable forward(const Variable& sequences, int64_t n, const nn::Pass& pass) const;
 
  private:
@@ -91,8 +91,8 @@ class Reconstruction : public nn::Module {
 /// An encoder or, with config.causal, a decoder-only Transformer.
 class Transformer : public nn::Module {
  public:
-  /// Parameters have the dtype of the scope, or f64 if config.dtype says so. Throws ConfigError if config
-  /// describes no valid model, or requires what the variant lacks.
+  /// Parameters have the dtype of the scope, or f64 if config.dtype says so. Throws ConfigError if
+  /// config is invalid or requires something that the variant lacks.
   Transformer(const nn::Scope& scope, const TransformerConfig& config);
 
   /// Logits (B, classes), or (B, N, classes) with config.per_token, for tokens (B, N) i32 and
@@ -100,10 +100,10 @@ class Transformer : public nn::Module {
   /// model with config.per_token returns (R, classes): the head is applied to those tokens only.
   /// Throws ShapeError if N exceeds max_length, or for tokens outside the vocabulary.
   ///
-  /// In a pass over some tokens of each sequence (Pass::join), tokens (B, n) are those, rows are indices into
-  /// them, and lengths are those of whole sequences, of N tokens. With config.per_token the result has
-  /// the same tokens; otherwise it is that of all sequences, for all who join, and the loss is theirs
-  /// once, or a share of it for each: gradients are those of the sum of all losses. Throws ConfigError
+  /// In a pass over a part of each sequence (Pass::join), tokens (B, n) are the part's, rows index
+  /// them, and lengths are of whole sequences, of N tokens. With config.per_token the result is the
+  /// part's; otherwise every part gets that of whole sequences, and the loss must be counted once,
+  /// or as a share on each part: gradients are those of the sum of all losses. Throws ConfigError
   /// for a class token, which belongs to no part.
   Variable forward(const Tensor& tokens, const Tensor& lengths, const nn::Pass& pass,
                    const Tensor& rows = {});
@@ -137,8 +137,8 @@ class TransformerDecoder {
   /// Logits (B, classes) for the next tokens (B) i32: up to rounding, the row that forward()
   /// returns at their position. Throws ShapeError after max_length tokens.
   Tensor step(const Tensor& tokens);
-  /// The logits of step() for the last one of the next tokens (B, T) i32. The first tokens of sequences
-  /// pass through the layers together, as in forward(), and take its memory.
+  /// Returns the logits of step() for the last of the next tokens (B, T) i32. The first tokens of
+  /// sequences pass through the layers together, as in forward(), and use as much memory.
   Tensor read(const Tensor& tokens);
   /// Number of tokens so far.
   int64_t position() const { return position_; }

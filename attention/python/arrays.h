@@ -1,5 +1,5 @@
-// Tensors as NumPy arrays, and arrays as tensors: both share their memory. Arrays are exchanged by Python's
-// buffer protocol, so that the module works with every version of NumPy.
+// Conversion between tensors and NumPy arrays, which share their memory. Arrays are exchanged
+// through Python's buffer protocol, so that the module works with every version of NumPy.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -17,28 +17,28 @@ namespace longhand::python {
 
 namespace py = pybind11;
 
-/// What numpy.asarray() makes an array of: it keeps the tensor.
+/// The object that numpy.asarray() makes an array of; it keeps the tensor alive.
 struct Memory {
   Tensor tensor;
 };
 
-/// An array that shares the memory of the tensor.
+/// Returns an array that shares the memory of the tensor.
 py::object array_of(const Tensor& tensor);
-/// The same of elements 0 and 1, as booleans.
+/// The same for elements 0 and 1, as booleans.
 py::object booleans_of(const Tensor& tensor);
 
-/// A tensor that shares the memory of an array, which it keeps alive. What is not an array becomes one by
-/// numpy.asarray(); an array with negative strides, or whose elements are not aligned, is copied. Booleans are u8. Throws
-/// ShapeError for elements of another type, naming `what`.
+/// Returns a tensor that shares the memory of an array, which it keeps alive. Other objects are
+/// converted by numpy.asarray(); an array with negative strides, or whose elements are not aligned,
+/// is copied. Booleans are u8. Throws ShapeError for elements of another type, naming `what`.
 Tensor tensor_of(py::handle array, const std::string& what);
-/// The same of an argument that may be None: undefined.
+/// The same for an argument that may be None, which gives an undefined tensor.
 Tensor optional_tensor_of(py::handle array, const std::string& what);
 
-/// "float32" or "float64". Throws ConfigError for another one.
+/// "float32" or "float64". Throws ConfigError for any other name.
 DType float_dtype(const std::string& name);
 std::string numpy_name(DType dtype);
 
-/// The value of an option: a boolean, an integer, a number, a text, or a list of integers or of texts.
+/// The value of an option: boolean, integer, number, string, or list of integers or of strings.
 OptionValue option_value(const std::string& name, py::handle value);
 /// The options given as keywords, in a section of this name.
 Options options_of(const std::string& section, const py::kwargs& given);

@@ -1,4 +1,4 @@
-// Where the queries, keys and values that are analysed come from: random numbers, or a run.
+// Sources of the queries, keys and values to analyse: random numbers, or a run.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct SourceOptions {
   uint64_t seed = 0;
 };
 
-/// What each layer receives for the first `count` sequences that have `length` tokens, cut to that
-/// length. Throws ConfigError if there are none.
+/// The inputs of each layer for the first `count` sequences of at least `length` tokens, cut to
+/// that length. Throws ConfigError if there are none.
 std::vector<attention::analysis::LayerInputs> probe_run(const LoadedRun& run, int64_t count,
                                                         int64_t length);
 
@@ -37,7 +37,7 @@ struct Source {
   bool causal = false;
   std::vector<attention::analysis::HeadInputs> heads;  // one for each sequence
 };
-/// One for each length and norm, or for each length, layer and head of the run.
+/// Returns one source per length and norm, or per length, layer and head of the run.
 std::vector<Source> sources(const SourceOptions& options, const LoadedRun* run,
                             const std::vector<int64_t>& default_lengths,
                             const std::vector<double>& default_norms);
