@@ -1,9 +1,9 @@
 // Attention-free Transformer. Zhai et al. 2021 (arXiv 2105.14103), eq. 2: for each channel c, an
-// average over keys that no query chooses, multiplied by a gate of the query,
+// average over keys that does not depend on queries, multiplied by a gate of the query,
 //
 //   o_i = sigmoid(q_i) ∘ y_i,   y_ic = Σ_j e^(k_jc + w_ij) v_jc / Σ_j e^(k_jc + w_ij)
 //
-// with biases w of positions, the same for all channels, and
+// with position biases w, the same for all channels, and
 //   full    w (L, L) learned, L = max_length, or of rank r: w = U Vᵀ
 //   local   w_ij learned where |i - j| < window, otherwise 0
 //   simple  w = 0
@@ -92,11 +92,11 @@ class Aft final : public Variant {
       const int64_t at = options_.kind == "local" ? first + w - 1 - i : first;
       return all.slice(0, i, i + 1).slice(1, at, at + i + 1 - first).contiguous();
     };
-    // A window that no sequence fills keeps all tokens.
+    // A window longer than any sequence keeps all tokens.
     return make_aft_decoder(batch, config(), options_.kind == "full" ? L + 1 : w, row);
   }
-  // For each pair in the window an exponential, shared by all channels, and for each channel two
-  // multiply-adds; in the backward pass that exponential twice, and four multiply-adds.
+  // Each pair in the window costs an exponential, shared by all channels, and two multiply-adds per
+  // channel; in the backward pass, that exponential twice and four multiply-adds.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double C = H * D, each = config().causal ? 1 : 2,
@@ -146,7 +146,7 @@ void aft_limits(Findings& f) {
     const auto local = make_variant("aft", {{"kind", "local"}, {"window", 5}}, made(causal));
     set(*local, {{"biases", Tensor::zeros({N, 9}, DType::f64)}});
     equal(f, "biases of 0, local and simple", *local, *simple, 1e-13);
-    // A window of all tokens, whose band holds the matrix.
+    // A window over all tokens, whose band holds the whole matrix.
     const auto wide = make_variant("aft", {{"kind", "local"}, {"window", N}}, made(causal));
     Tensor band = Tensor::zeros({N, 2 * N - 1}, DType::f64);
     for (int64_t i = 0; i < N; ++i)

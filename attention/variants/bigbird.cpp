@@ -1,18 +1,18 @@
-// Sparse softmax attention over blocks of tokens: a window, global blocks and random blocks. Zaheer et
-// al. 2020, "Big Bird" (arXiv 2007.14062), section 2 and appendix D, with the internal global tokens
-// of its ITC form. With n blocks of `block` tokens, a query of block a attends to the keys of block b
-// if
+// Sparse softmax attention over blocks of tokens: a window, global blocks and random blocks. Zaheer
+// et al. 2020, "Big Bird" (arXiv 2007.14062), section 2 and appendix D, with the internal global
+// tokens of its ITC form. With n blocks of `block` tokens, a query of block a attends to the keys
+// of block b if
 //
 //   |a - b| <= window                                  neighbours
 //   a or b is among the first g or the last e blocks   global blocks
 //   b is one of r blocks drawn for a among the others  random blocks, for each head
 //
-// Causal: b <= a, random blocks among earlier ones, j <= i, and e = 0, as it is not known which block
-// is the last.
+// Causal: b <= a, random blocks among earlier ones, j <= i, and e = 0, as the last block is not yet
+// known.
 //
 // Random blocks depend on a generator state kept in checkpoints, on the head, on a and, unless
-// causal, on n, so that a causal pattern of a shorter sequence is the start of that of a longer one.
-// Every sample has the pattern of its own length: padding changes nothing. Blocks that are not
+// causal, on n, so that a causal pattern of a shorter sequence is the start of that of a longer
+// one. Every sample has the pattern of its own length: padding changes nothing. Blocks that are not
 // attended to are skipped (softmax_attention.h).
 #include <algorithm>
 #include <cmath>
@@ -121,7 +121,7 @@ class Bigbird final : public Variant {
  private:
   int64_t blocks_of(int64_t tokens) const { return (tokens + options_.block - 1) / options_.block; }
 
-  // Appends the blocks of keys of block a of n, in increasing order. `random` is that of the head.
+  // Appends the key blocks of block a of n in increasing order. `random` belongs to the head.
   void append_row(const Generator& random, int64_t a, int64_t n, auto& to) const {
     const bool causal = config().causal;
     const int64_t g = options_.global_blocks, last = std::max<int64_t>(0, n - options_.last_blocks);
@@ -155,7 +155,7 @@ class Bigbird final : public Variant {
     append(last, n);
   }
 
-  // The pattern, for some of the heads, of samples of the given lengths, padded to N tokens. A causal one is the same for all.
+  // The pattern of some heads for samples of these lengths, padded to N; one for all if causal.
   BlockPattern pattern(std::vector<int64_t> lengths, int64_t N, int64_t first_head,
                        int64_t heads) const {
     if (config().causal || std::all_of(lengths.begin(), lengths.end(),
@@ -216,7 +216,7 @@ void bigbird_limits(Findings& f) {
     }
 }
 
-// Row that are unit vectors show the weights of all heads, which are equal where a query attends.
+// With unit vectors as values, results are the weights of all heads, equal where a query attends.
 void bigbird_draws(Findings& f) {
   constexpr int64_t N = 24, block = 2, blocks = N / block, heads = 1000, drawn = 3;
   const Tensor zero = Tensor::zeros({1, N, heads, N}, DType::f64);

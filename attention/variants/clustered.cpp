@@ -1,5 +1,5 @@
-// Clustered attention: the mean query of each cluster attends for its queries. Vyas et al. 2020
-// (arXiv 2007.04825). With centroids c of C clusters of the queries of a head,
+// Clustered attention: the mean query of each cluster attends on behalf of its queries. Vyas et al.
+// 2020 (arXiv 2007.04825). With centroids c of C clusters of the queries of a head,
 //
 //   O_i = Σ_j A_cj v_j,   A_c = softmax(c Kᵀ / sqrt(D)),   c the centroid of query i      (section 3.2)
 //
@@ -7,11 +7,10 @@
 //
 //   O_i = m_c Σ_(j in T_c) softmax_(j in T_c)(q_i·k_j / sqrt(D)) v_j + Σ_(j not in T_c) A_cj v_j
 //
-// (section 3.3): the weights of the keys that matter most are those of the query itself. With the
-// attention of centroids to all keys and to T_c, that is (c to all) + m_c ((i to T_c) - (c to T_c)).
-// Clusters are
-// found by Lloyd's algorithm started from segments of equal length, so nothing is random; the authors
-// cluster random hashes of the queries. Gradients treat clusters and T_c as constants.
+// (section 3.3): the most important keys get the weights of the query itself. With the attention of
+// centroids to all keys and to T_c, that is (c to all) + m_c ((i to T_c) - (c to T_c)). Clusters
+// are found by Lloyd's algorithm started from segments of equal length, so nothing is random; the
+// authors cluster random hashes of the queries. Gradients treat clusters and T_c as constants.
 #include <algorithm>
 #include <memory>
 #include <utility>
@@ -60,8 +59,8 @@ class Clustered final : public Variant {
   int64_t rank(int64_t tokens) const override {
     return options_.topk > 0 ? tokens : options_.clusters;
   }
-  // Counts the distances of Lloyd's algorithm, the means, and the products with keys and values, whose
-  // scores the backward pass computes again.
+  // Counts the distances of Lloyd's algorithm, the means, and the products with keys and values,
+  // whose scores the backward pass computes again.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double C = std::min(static_cast<double>(options_.clusters), N),
@@ -83,7 +82,7 @@ class Clustered final : public Variant {
     const std::vector<int32_t> lengths = sample_lengths(mask.lengths, N);
     const Clusters clusters =
         cluster(q.value(), lengths, landmark_counts(lengths, C), C, options_.kmeans_steps, false);
-    // Those of empty clusters, which no query reads, are 0.
+    // Centroids of empty clusters, which no query reads, are 0.
     const Variable centroids = cluster_means(q, clusters.members, lengths, C);  // (B, C, H, D)
     const SoftmaxAttentionOptions of_all{.key_lengths = mask.lengths};
     if (options_.topk == 0)
@@ -92,7 +91,7 @@ class Clustered final : public Variant {
     const auto [all, log_all] = softmax_attention_with_sums(centroids, k, v, of_all);
     const Tensor lists = highest_keys(centroids.value(), k.value(), options_.topk,
                                       {.scale = config().softmax_scale(), .lengths = mask.lengths});
-    // Gathering the keys of all lists costs more than it saves if they are many times those there are.
+    // Gathering costs more than it saves if the lists hold over twice as many keys as there are.
     const auto [own, best, log_best] =
         lists.size(3) * C > 2 * k.size(1)
             ? attend_to_lists(q, centroids, k, v, lists, clusters.members, lengths)
@@ -110,7 +109,7 @@ class Clustered final : public Variant {
     Variable own;             // (B, N, H, D): of queries, each to the list of its cluster
     Variable best, log_best;  // (B, C, H, D) and (B, H, C): of centroids
   };
-  // Query by query.
+  // Attends query by query.
   ToLists attend_to_lists(const Variable& q, const Variable& centroids, const Variable& k,
                           const Variable& v, const Tensor& lists, const Tensor& members,
                           const std::vector<int32_t>& lengths) const {
@@ -125,7 +124,7 @@ class Clustered final : public Variant {
         });
     return {slice(out, 1, 0, N), slice(out, 1, N, N + C), slice(log_sums, 2, N, N + C)};
   }
-  // Blocks of queries of one cluster, to the rows of its list.
+  // Attends in blocks of queries of one cluster, to the rows of its list.
   static ToLists attend_to_gathered(const Variable& q, const Variable& centroids, const Variable& k,
                                     const Variable& v, const Tensor& lists, const Tensor& members,
                                     const std::vector<int32_t>& lengths) {

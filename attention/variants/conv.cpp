@@ -1,11 +1,11 @@
-// Gated convolution: no attention, but a filter over the tokens and a gate. BaseConv of Arora et al.
-// 2023 (arXiv 2312.04927), section 4, with short filters; a layer of hybrid models such as Based
-// (Arora et al. 2024, arXiv 2402.18668). For tokens x and values v = x V + c
+// Gated convolution: no attention, but a filter over the tokens and a gate. BaseConv of Arora et
+// al. 2023 (arXiv 2312.04927), section 4, with short filters; a layer of hybrid models such as
+// Based (Arora et al. 2024, arXiv 2402.18668). For tokens x and values v = x V + c
 //
 //   o_i = (x_i W + b) ∘ sum over 0 <= j < w of f_j ∘ v_(i - w + 1 + j)
 //
-// where ∘ multiplies channel by channel, and each channel has its own filter f of w tokens, learned.
-// Filters look back, also in models that are not causal. Padding counts as 0.
+// where ∘ multiplies channel by channel, and each channel has its own filter f of w tokens,
+// learned. Filters look back, even in models that are not causal. Padding counts as 0.
 #include <cmath>
 
 #include "longhand/attention/conformance/evidence.h"
@@ -48,7 +48,7 @@ struct ConvOptions {
   }
   Capabilities capabilities() const {
     return {.averages = false,
-            .linear = false,  // it is, but with other weights in every channel of a head
+            .linear = false,  // it is, but with different weights in every channel of a head
             .positional = true,
             .causal = true,
             .decodes = true,
@@ -95,7 +95,7 @@ class Conv final : public Variant {
 
 using namespace conformance;
 
-// A filter of one tap, and a gate that is open.
+// A filter of one tap, and an open gate.
 void conv_limits(Findings& f) {
   const auto conv = make_variant("conv", {{"width", 1}}, made());
   set(*conv, {{"filter", Tensor::full({H * D, 1}, 1, DType::f64)},

@@ -1,12 +1,12 @@
-// DeltaNet: linear attention whose state is corrected by the delta rule: what a key holds is replaced
-// by its new value, in part, instead of being added to. Schlag et al. 2021 (arXiv 2102.11174); Yang
-// et al. 2024 (arXiv 2406.06484), eq. 4, in blocks:
+// DeltaNet: linear attention whose state is corrected by the delta rule: the value stored for a key
+// is partly replaced by the new one instead of being added to. Schlag et al. 2021 (arXiv
+// 2102.11174); Yang et al. 2024 (arXiv 2406.06484), eq. 4, in blocks:
 //
 //   S_i = S_(i-1) + β_i k_i (v_i - S_(i-1)ᵀ k_i)ᵀ,   o_i = S_iᵀ q_i / sqrt(D)
 //
-// with queries and keys of unit norm, after silu, and write strengths β_i = sigmoid(x_i P), one per head. With
-// β up to 2 a transition I - β k kᵀ may have the eigenvalue -1 (Grazzi et al. 2024, arXiv
-// 2411.12537). The short convolution of the paper's block is not part of the variant.
+// with queries and keys of unit norm, after silu, and write strengths β_i = sigmoid(x_i P), one per
+// head. With β up to 2 a transition I - β k kᵀ may have the eigenvalue -1 (Grazzi et al. 2024,
+// arXiv 2411.12537). The short convolution of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
@@ -16,7 +16,7 @@ namespace {
 
 using namespace conformance;
 
-// With orthonormal keys no key holds anything of another one, so nothing is corrected.
+// With orthonormal keys, no key stores anything of another, so nothing is corrected.
 void deltanet_limits(Findings& f) {
   const auto variant =
       make_variant("deltanet", {{"silu", false}, {"norm", false}}, {.heads = 1, .causal = true});
@@ -24,7 +24,7 @@ void deltanet_limits(Findings& f) {
   const Variable q(normal({1, D, 1, D}, 1, DType::f64, 1)), k(identity(D).reshape({1, D, 1, D}));
   const Variable expected =
       definitions::retention(q / (4 * sqrt(sum(square(q), {3}, true))), k);  // 4 = 2 sqrt(D)
-  // Long enough for the number that is added to squared lengths not to matter.
+  // Long enough for the eps that is added to squared norms not to matter.
   const auto longer = [](const Variable& x) { return affine(x, 1e4).value(); };
   equal(f, "weights", weights(*variant, longer(q), longer(k)),
         expected.value().select(0, 0).select(0, 0), 1e-9);

@@ -1,11 +1,11 @@
-// DeltaProduct: several delta rules for each token, whose transition is a product of as many generalised
-// Householder matrices. Siems et al. 2025 (arXiv 2502.10297), eq. 6, with the decay of gated_deltanet:
+// DeltaProduct: n delta rules per token, whose transition is a product of n generalised Householder
+// matrices. Siems et al. 2025 (arXiv 2502.10297), eq. 6, with the decay of gated_deltanet:
 //
 //   S_(i,0) = e^{g_i} S_(i-1),   S_(i,j) = S_(i,j-1) + β_ij k_ij (v_ij - S_(i,j-1)ᵀ k_ij)ᵀ,  j = 1 … n
 //   S_i = S_(i,n),   o_i = S_iᵀ q_i / sqrt(D),   out_i = norm(o_i) ∘ silu(x_i W)
 //
-// The first key, value and strength are those of gated_deltanet; the others are k_ij = x_i W_j, v_ij = x_i V_j
-// and β_ij = sigmoid(x_i P_j). Keys have length 1, after silu. With n = 1 it is gated_deltanet.
+// The first key, value and β are those of gated_deltanet; the others are k_ij = x_i W_j, v_ij = x_i
+// V_j and β_ij = sigmoid(x_i P_j). Keys have unit norm, after silu. n = 1 is gated_deltanet.
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
@@ -81,13 +81,13 @@ void deltaproduct_limits(Findings& f) {
   equal(f, "further keys of 0 and gated_deltanet", *idle, *gated, 1e-12);
 }
 
-// Two reflections I - 2 k kᵀ in the plane of their keys are a rotation by twice the angle between them, which no
-// single delta rule is: the state after i tokens is the first one, turned i times.
+// Two reflections I - 2 k kᵀ rotate the plane of their keys by twice the angle between them, which
+// no single delta rule does: the state after i tokens is the first one, rotated i times.
 void deltaproduct_rotation(Findings& f) {
   const auto variant = make_variant(
       "deltaproduct", {{"silu", false}, {"negative", true}, {"norm", false}, {"gate", false}},
       {.heads = 1, .dim = 2, .max_length = N, .causal = true});
-  // x is q, in the direction (1, 0) at the first token and (0, 1) later, and long. Strengths of sigmoid(x P): 1 and 0 first, then 1 and 1.
+  // x is q, long: (1, 0) first, with strengths sigmoid(x P) = 1 and 0, then (0, 1), with 1 and 1.
   const double angle = 0.3, always = 400;
   set(*variant, {{"step_bias", Tensor::full({1}, -800, DType::f64)},  // no decay
                  {"step.weight", Tensor::zeros({1, 2}, DType::f64)},

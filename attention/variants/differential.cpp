@@ -1,14 +1,14 @@
-// Differential attention. Ye et al. 2024 (arXiv 2410.05258), eq. 1-3. Queries and keys of a head are cut in
-// halves Q1, Q2 and K1, K2 of D/2 channels:
+// Differential attention. Ye et al. 2024 (arXiv 2410.05258), eq. 1-3. Queries and keys of a head
+// are split into halves Q1, Q2 and K1, K2 of D/2 channels:
 //
 //   O = (softmax(Q1 K1ᵀ / sqrt(D/2)) - λ softmax(Q2 K2ᵀ / sqrt(D/2))) V
 //   λ = e^(λq1·λk1) - e^(λq2·λk2) + λ_init,  λ_init = 0.8 - 0.6 e^(-0.3 l) in layer l = 0, 1, …
 //   out = (1 - λ_init) norm(O)
 //
-// with vectors λq1, … that all heads share, and norm the root mean square norm of a head with a learned
-// weight. The halves are the even and the odd channels: rotary positions rotate pairs of channels D/2 apart,
-// and so each half, whose sizes are equal if D is a multiple of 4. Both softmaxes are one call of
-// softmax_attention() with 2 H heads: of [Q1, 0] and of [0, Q2], which share [K1, K2] and V.
+// with vectors λq1, … shared by all heads; norm is a root mean square norm per head, with a learned
+// weight. The halves are the even and the odd channels modulo D/2, as rotary positions rotate pairs
+// of channels D/2 apart; they have equal sizes if D is a multiple of 4. Both softmaxes are one call
+// of softmax_attention() with 2 H heads: [Q1, 0] and [0, Q2], which share [K1, K2] and V.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -71,7 +71,7 @@ class Differential final : public Variant {
     return std::make_unique<HalvesDecoder>(*this, batch);
   }
 
-  // Twice that of softmax.
+  // Twice the work of softmax.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double seen = config().causal ? M / 2 : M;
@@ -89,7 +89,7 @@ class Differential final : public Variant {
     shape[axis] *= 2;
     return reshape(unsqueeze(q, axis + 1) * Variable(halves_), shape);
   }
-  // The results of both softmaxes, (…, 2 H, D), to that of the variant, (…, H, D).
+  // Combines the results of both softmaxes (…, 2 H, D) into the variant's (…, H, D).
   Variable joined(const Variable& both) const {
     const int axis = static_cast<int>(both.rank()) - 2;
     const int64_t H = both.size(axis) / 2;
@@ -172,8 +172,8 @@ void differential_limits(Findings& f) {
                 .value(),
             1e-12);
     }
-    // Equal halves: (1 - λ) times softmax attention with all channels, whose scores are twice as large, over
-    // sqrt(2) times as much.
+    // Equal halves: (1 - λ) times softmax attention with all channels, whose dot products are twice
+    // as large, divided by sqrt(2) times as much.
     const auto twice = [](const Tensor& t) {
       Tensor out = t.clone();
       for (int64_t i = 0; i < out.numel(); i += 2)

@@ -29,7 +29,7 @@ Variable causal(const Variable& q, const Variable& k, const Variable& v,
                 const std::shared_ptr<const Join>& join) {
   Variable L = log_cumulative_sum_exp(k), decay;
   if (join) {
-    // The keys of the parts before this one, as one token.
+    // The keys of the parts before this one, combined into one token.
     const int64_t n = k.size(1);
     const Variable before = log_sum_exp_before(slice(L, 1, n - 1, n), *join);
     const Variable all = log_cumulative_sum_exp(concat({before, k}, 1));
@@ -43,7 +43,7 @@ Variable causal(const Variable& q, const Variable& k, const Variable& v,
       .out;
 }
 
-// softmax(keys) v over the tokens of all parts, for keys (B, H, D, n) and v (B, H, n, E): (B, H, D, E).
+// softmax(keys) v over the tokens of all parts, keys (B, H, D, n), v (B, H, n, E): (B, H, D, E).
 Variable mixed(const Variable& keys, const Variable& v, const Tensor& lengths,
                const std::shared_ptr<const Join>& join) {
   if (!join) return matmul(softmax(keys), v);

@@ -1,20 +1,20 @@
 // EVA: exact attention to a block of tokens, and control variates for the rest. Zheng et al. 2023
-// (arXiv 2302.04542), section 4. The tokens outside of the block of query i are in chunks of c tokens,
-// each represented by one key and one value:
+// (arXiv 2302.04542), section 4. The tokens outside of the block of query i are in chunks of c
+// tokens, each represented by one key and one value:
 //
 //   O_i = (Σ_(j in block) e^s_ij v_j + Σ_n e^(q_i·k̄_n / sqrt(D)) w_n β_n)
 //         / (Σ_(j in block) e^s_ij + Σ_n e^(q_i·k̄_n / sqrt(D)) w_n),   s_ij = q_i·k_j / sqrt(D)
 //   β_n = Σ_(j in chunk n) softmax_j(ω_n·y_j - |y_j|²/2) v_j,   y = D^(-1/4) k
 //   ω_n ~ N(D^(-1/4) (q̄_n + k̄_n), I),   q̄_n and k̄_n the means of chunk n
 //
-// (eq. 16-18). Causally, a query sees the keys of its block up to its own, and the chunks of earlier
-// blocks. The factor w_n is the number of tokens of a chunk, so that equal keys have the weights of
-// softmax attention; w_n = 1 is the paper's. Training passes draw ω; others use its mean, so that
-// nothing is random.
+// (eq. 16-18). Causally, a query sees the keys of its block up to its own, and the chunks of
+// earlier blocks. The factor w_n is the number of tokens of a chunk, so that equal keys have the
+// weights of softmax attention; w_n = 1 is the paper's. Training passes draw ω; others use its
+// mean, so that nothing is random.
 //
-// Computed as softmax attention of tiles (softmax_attention.h), in O(N) memory: β_n are results of the
-// queries ω_n, each with the keys of its chunk. The block and the chunks of a query are attended to
-// one after the other, and joined by the logarithms l and l' of their normalisers:
+// Computed as softmax attention of tiles (softmax_attention.h), in O(N) memory: β_n are results of
+// the queries ω_n, each with the keys of its chunk. The block and the chunks of a query are
+// attended to one after the other, and joined by the logarithms l and l' of their normalisers:
 //
 //   O_i = g o_i + (1 - g) o'_i,  g = sigmoid(l_i - l'_i)
 #include <algorithm>
@@ -156,7 +156,7 @@ class Eva final : public Variant {
     return {k_mean, values};
   }
 
-  // The same for a whole block of a decoder: each chunk is a sequence, so that no pattern takes memory.
+  // The same for a whole block of a decoder: each chunk is a sequence, so no pattern is stored.
   std::pair<Variable, Variable> chunks_of_block(const Inputs& block) const {
     const Shape& s = block.q.shape();
     const Shape joined{s[0], s[1] / options_.chunk, s[2], s[3]},

@@ -1,11 +1,11 @@
-// FNet: mixing by a Fourier transform, without parameters. Lee-Thorp et al. 2021 (arXiv 2105.03824),
-// eq. 1 and 3: for the values v (N, C) of a sequence, C = H D channels of all heads,
+// FNet: mixing by a Fourier transform, without parameters. Lee-Thorp et al. 2021 (arXiv
+// 2105.03824), eq. 1 and 3: for the values v (N, C) of a sequence, C = H D channels of all heads,
 //
 //   y = scale Re(F_N v F_C),   y_kl = scale Σ_nm v_nm cos(2π (k n / N + l m / C))
 //
-// N is the number of real tokens: padding does not enter. The matrix of this map is symmetric, so the
-// gradient of v is the same transform of dy, and nothing is kept for it. With norm = "ortho", scale =
-// (N C)^(-1/2), which keeps the variance of values; the paper has scale 1 and a LayerNorm after it.
+// N counts real tokens: padding does not enter. The matrix of this map is symmetric, so the
+// gradient of v is the same transform of dy and needs nothing kept. With norm = "ortho", scale = (N
+// C)^(-1/2), which keeps the variance of values; the paper has scale 1 and a LayerNorm after it.
 #include <algorithm>
 #include <cmath>
 
@@ -23,8 +23,8 @@ struct FnetOptions {
     v.choice("norm", norm, {"ortho", "none"},
              "whether results are divided by the root of the number of values, or not at all");
   }
-  // Values of all channels are mixed, so there is no matrix of weights of tokens: `linear` is false
-  // although the result is linear in v.
+  // Values of all channels are mixed, so there is no matrix of weights between tokens: `linear` is
+  // false although the result is linear in v.
   Capabilities capabilities() const {
     return {.averages = false,
             .linear = false,
@@ -42,7 +42,7 @@ class Fnet final : public Variant {
   Fnet(const nn::Scope& scope_, const Config& config, const FnetOptions& options)
       : Variant(scope_, config), ortho_(options.norm == "ortho") {}
 
-  // A transform of n takes 5 n log2 n of a power of 2; of others, two of the next one but one.
+  // A transform of n takes 5 n log2 n for powers of 2, else two of the next power but one.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double C = H * D;

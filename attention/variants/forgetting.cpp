@@ -1,5 +1,5 @@
 // Softmax attention with a forget gate. Lin et al. 2025, "Forgetting Transformer" (arXiv
-// 2503.02130), eq. 3-4: the past of each head decays by a factor f_t = e^(g_t) computed from token t,
+// 2503.02130), eq. 3-4: the past of each head decays by f_t = e^(g_t), computed from token t,
 //
 //   O_i = Σ_j p_ij v_j,  p_ij = softmax_j(q_i·k_j / sqrt(D) + G_i - G_j) over j <= i
 //   g_t = log sigmoid(w x_t + b),  G_i = Σ_(t<=i) g_t

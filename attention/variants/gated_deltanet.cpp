@@ -1,11 +1,11 @@
-// Gated DeltaNet: the delta rule on a state that decays by a factor for each head, computed from the
-// token as in Mamba-2. Yang et al. 2024 (arXiv 2412.06464), eq. 10:
+// Gated DeltaNet: the delta rule on a state that decays by a factor for each head, computed from
+// the token as in Mamba-2. Yang et al. 2024 (arXiv 2412.06464), eq. 10:
 //
 //   S'_i = e^{g_i} S_(i-1),   S_i = S'_i + β_i k_i (v_i - S'_iᵀ k_i)ᵀ,   o_i = S_iᵀ q_i / sqrt(D)
 //   g_i = -e^A softplus(x_i W_g + b),   out_i = norm(o_i) ∘ silu(x_i W)
 //
-// with queries and keys of unit norm, after silu, β_i = sigmoid(x_i P), and A and b learned for each
-// head. The short convolution of the paper's block is not part of the variant.
+// with queries and keys of unit norm, after silu, β_i = sigmoid(x_i P), and A and b learned for
+// each head. The short convolution of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"

@@ -6,9 +6,9 @@
 // Normalised and with sigma = 1, C has the weights of a softmax of (q·k - |k|²/2) / sqrt(D): the
 // norms of queries cancel, and if all keys have the same norm this is softmax attention. So it is
 // computed as softmax attention with a bias of keys, tile by tile in O(N) memory
-// (softmax_attention.h): with L_i the logarithm of the normaliser of a query, the sums that are not
-// normalised are e^(L_i - |q̂_i|² / (2 sigma²)) times the result. Masks that are N x M themselves
-// take the weights as written. skyformer.cpp approximates it through landmarks.
+// (softmax_attention.h): with L_i the logarithm of the normaliser of a query, the unnormalised sums
+// are e^(L_i - |q̂_i|² / (2 sigma²)) times the result. With N x M masks, the weights are computed
+// as written. skyformer.cpp approximates it through landmarks.
 #include <cmath>
 
 #include "longhand/attention/bases/gaussian_kernel.h"

@@ -1,12 +1,12 @@
-// Gated DeltaNet-2: the delta rule of kda, in which one gate per channel of the key says what is erased, and one per
-// channel of the value what is written. Hatamizadeh et al. 2026 (arXiv 2605.22791):
+// Gated DeltaNet-2: the delta rule of kda with one gate per key channel for what is erased and one
+// per value channel for what is written. Hatamizadeh et al. 2026 (arXiv 2605.22791):
 //
 //   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + k_i (w_i ∘ v_i - S'_iᵀ (b_i ∘ k_i))ᵀ,   o_i = S_iᵀ q_i / sqrt(D)
 //   b_i = sigmoid(x_i W_b),   w_i = sigmoid(x_i W_w)
 //
-// with queries and keys of unit norm, after silu, and the decays g, norm and gate of kda. With `negative` it is b_i = 2
-// sigmoid(x_i W_b): the eigenvalue 1 - Σ_l b_il k_il² of I - k_i (b_i ∘ k_i)ᵀ is then at least -1. The short convolution
-// of the paper's block is not part of the variant.
+// with queries and keys of unit norm, after silu, and the decays g, norm and gate of kda. With
+// `negative`, b_i = 2 sigmoid(x_i W_b): the eigenvalue 1 - Σ_l b_il k_il² of I - k_i (b_i ∘ k_i)ᵀ
+// is then at least -1. The short convolution of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"
@@ -24,7 +24,7 @@ class Gdn2 final : public ChannelDeltaAttention {
     add_work({4 * width * width, 2 * width});
   }
 
-  // In memory: both gates, and what they make of keys and values.
+  // In memory: both gates, and the gated keys and values.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     return ChannelDeltaAttention::work(queries, keys) + Work{{}, {}, 4 * N * H * D * bytes};
@@ -60,7 +60,7 @@ void gdn2_limits(Findings& f) {
   equal(f, "equal gates and kda", *gdn2, *kda, 1e-12);
 }
 
-// With decays of channels, and gates of all sizes: the weights of the definition.
+// With decays per channel and arbitrary gates: the weights of the definition.
 void gdn2_weights(Findings& f) {
   const auto variant = make_variant(
       "gdn2", {{"silu", false}, {"negative", true}, {"norm", false}, {"gate", false}}, made(true));

@@ -7,7 +7,7 @@
 //   out_i = norm(o_i) ∘ silu(x_i Wᵀ)
 //
 // with a root mean square norm of each head with a learned weight (D), as in the authors' code. The
-// root of order τ keeps decays near 1: at first they are σ(0)^(1/16) = 0.958.
+// root of order τ keeps decays near 1: initially they are σ(0)^(1/16) = 0.958.
 #include <algorithm>
 #include <cmath>
 
@@ -53,7 +53,7 @@ class Gla final : public ScanAttention {
         temperature_(options.temperature),
         decay_(scope("decay"), config.width(), config.width(), options.decay_rank) {
     const double width = static_cast<double>(config.width());
-    // Of a decay: σ, and the power that is its use.
+    // Per decay: σ, and the exponential that applies it.
     token_ = {4 * width * static_cast<double>(options.decay_rank), 2 * width};
   }
 

@@ -1,12 +1,12 @@
-// Kimi delta attention: the delta rule on a state each of whose channels decays by a factor of its
-// own. Kimi Team 2025 (arXiv 2510.26692), eq. 1:
+// Kimi delta attention: the delta rule on a state in which each channel decays by its own factor.
+// Kimi Team 2025 (arXiv 2510.26692), eq. 1:
 //
 //   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + β_i k_i (v_i - S'_iᵀ k_i)ᵀ,   o_i = S_iᵀ q_i / sqrt(D)
 //   g_i = -e^A softplus(x_i D_g U_g + b),   out_i = norm(o_i) ∘ sigmoid(x_i D_o U_o + c)
 //
-// with queries and keys of unit norm, after silu, and β_i = sigmoid(x_i P). The maps of decays and of
-// the gate have rank r; A is learned for each head, b and c for each channel. The short convolution
-// of the paper's block is not part of the variant.
+// with queries and keys of unit norm, after silu, and β_i = sigmoid(x_i P). The maps to decays and
+// to the gate have rank r; A is learned for each head, b and c for each channel. The short
+// convolution of the paper's block is not part of the variant.
 #include "longhand/attention/bases/delta_attention.h"
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/registry.h"

@@ -1,6 +1,6 @@
 // LARA: randomised attention by importance sampling. Zheng et al. 2022 (arXiv 2204.04667). With
-// x = D^(-1/4) q, y = D^(-1/4) k and ξ(y, ω) = exp(ω·y - |y|²/2), softmax attention is the mean over
-// the density p_i(ω) ∝ N(ω; 0, I) ξ(x_i, ω) Σ_j ξ(y_j, ω) of
+// x = D^(-1/4) q, y = D^(-1/4) k and ξ(y, ω) = exp(ω·y - |y|²/2), softmax attention is the mean
+// over the density p_i(ω) ∝ N(ω; 0, I) ξ(x_i, ω) Σ_j ξ(y_j, ω) of
 //
 //   f(ω) = Σ_j ξ(y_j, ω) v_j / Σ_j ξ(y_j, ω)
 //
@@ -55,7 +55,7 @@ struct LaraOptions {
   }
 };
 
-// log Σ e^x along the last axis, which is kept; its largest number is finite.
+// log Σ e^x along the last axis, which is kept; its largest element must be finite.
 Variable log_sum_exp(const Variable& x) {
   const Variable largest = max(x, -1, true).detach();
   return log(sum(exp(x - largest), {-1}, true)) + largest;
@@ -68,8 +68,8 @@ class Lara final : public Variant {
   Lara(const nn::Scope& scope_, const Config& config, const LaraOptions& options)
       : Variant(scope_, config), options_(options) {}
 
-  // Counts the products with the samples; evaluation has one for each density. The scores of keys are
-  // computed again for the gradients.
+  // Counts the products with the samples; evaluation has one for each density. The scores of keys
+  // are recomputed for the gradients.
   Work work(int64_t queries, int64_t) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, queries);
     const double C = std::min(static_cast<double>(options_.landmarks), N),
@@ -129,15 +129,15 @@ class Lara final : public Variant {
         of_real(real, matmul(W, transposed(mu)) - transposed(half_square(mu, 1)));
     const Variable mixture = log_sum_exp(densities);  // (B, H, S, 1)
 
-    Variable weights = matmul(Q, transposed(W), scale);  // log ξ(x_i, ω_s) but for what cancels
+    Variable weights = matmul(Q, transposed(W), scale);  // log ξ(x_i, ω_s) up to terms that cancel
     Variable of_samples = unsqueeze(of_keys.log_sums, 3);
     if (options_.weights == "balance") {
       of_samples = of_samples - mixture;
     } else {
       const Variable own = sum(W * centre, {-1}, true) - half_square(centre, 1);
       const Variable t = softmax(of_real(real, matmul(Q, transposed(x_mean), scale)));
-      // A density of the mixture, of which this is one: at most 1, whatever rounding makes of it, and for a
-      // landmark that the sample does not have.
+      // A density over the mixture that contains it is at most 1: enforced despite rounding, and
+      // for landmarks that the sample does not have.
       const Variable ratio = exp(-relu(mixture - own));
       // log max(α, least), as log(relu(α - least) + least)
       const Variable above =
@@ -152,7 +152,7 @@ class Lara final : public Variant {
     return transpose(matmul(softmax(weights), f), 1, 2);
   }
 
-  // One over the landmarks of each sample, (B or 1, 1, 1, 1).
+  // 1 / number of landmarks of each sample, (B or 1, 1, 1, 1).
   static Variable shares(const std::vector<int32_t>& counts, const Variable& like) {
     Tensor out = Tensor::empty({static_cast<int64_t>(counts.size()), 1, 1, 1}, DType::f64);
     std::transform(counts.begin(), counts.end(), out.data<double>(),
@@ -165,8 +165,8 @@ class Lara final : public Variant {
 
 using namespace conformance;
 
-// Self-normalised estimates of one mean from more samples of the same densities. Noise of a scale other
-// than that of the densities in the weights leaves an error that does not decrease.
+// Self-normalised estimates of one mean from more and more samples of the same densities. If the
+// noise had another scale than the densities in the weights, the error would not decrease.
 void lara_rate(Findings& f) {
   const Case c = small_case(0.25, 21, 64, 16);
   rate(f, c, {4, 16, 64, 256, 1024}, "samples", 0.1, [&](int64_t samples) {

@@ -1,7 +1,7 @@
 // Linear attention: the inner product φ(q)·φ(k) of a feature map replaces the softmax kernel.
 // Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 5-9. These kernels do not approximate the
-// softmax kernel: only taylor2 has the factor 1/sqrt(D), and nothing is added to the normaliser. The maps,
-// fixed or learned, are in features/, each with its formula:
+// softmax kernel: only taylor2 has the factor 1/sqrt(D), and nothing is added to the normaliser.
+// The maps, fixed or learned, are in features/, each with its formula:
 //
 //   pointwise.cpp                 elu1, relu, squared_relu, exp
 //   taylor2.cpp, rebased.cpp      squares of inner products
@@ -9,8 +9,8 @@
 //   cosformer.cpp                 relu, turned by the position
 //   hedgehog.cpp, t2r.cpp         learned maps
 //
-// With rectified features, and rebased, all weights of a query may be 0, and at large norms those of all
-// but taylor2 may underflow: its result is then 0, and it is counted in the metric
+// With rectified features or rebased, all weights of a query may be 0; at large norms, all but
+// taylor2 may underflow. The result is then 0, and the query is counted in the metric
 // nonpositive_normalizers.
 #include <algorithm>
 #include <vector>

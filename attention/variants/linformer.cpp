@@ -12,8 +12,8 @@
 //
 //   o_i = (sum_(j in block b) e^s_ij v_j + sum_(c != b) e^t_ic ṽ_c) / (the same without values)
 //
-// with s_ij = q_i·k_j / sqrt(D) and t_ic = q_i·k̃_c / sqrt(D). If causal, j <= i and c < b: the slots of
-// earlier blocks are complete and hold no later token.
+// with s_ij = q_i·k_j / sqrt(D) and t_ic = q_i·k̃_c / sqrt(D). If causal, j <= i and c < b: the
+// slots of earlier blocks are complete and hold no later token.
 //
 // Keys and values at padding are set to 0 after their biases are added, so padding adds nothing to
 // E K and F V. With the linear projection no slot is masked: one that mixes only padding has key 0
@@ -134,7 +134,7 @@ struct LinformerOptions {
         .cross_lengths = !local,
         .fixed_length = true,
         .shortens = mixes_tokens(),
-        // E and F of a part give a summand of the mixtures. Others have slots at the ends of parts.
+        // E and F of a part give a partial sum of the mixtures. Other slots may cross parts.
         .needs = !local && (projection == "linear" || mixes_tokens()) ? Needs::sums : Needs::tokens,
         .time = local ? "N (k + s) D" : "N k D",
         .memory = local ? "N (k + s)" : "k D + N"};
@@ -165,11 +165,11 @@ class Linformer final : public Variant {
 
   Sources sources(const Variable& x, const Mask& mask, const nn::Pass& pass) override {
     if (!options_.mixes_tokens()) return {x, x};
-    // Slots of blocks begin at any token: all are brought here.
+    // Slots of blocks may begin at any token, so all tokens are gathered here.
     const bool gathers = pass.join && options_.projection != "linear";
     const nn::Pass own = gathers ? nn::Pass{} : pass;
     Variable tokens = gathers ? whole_sequence(x, *pass.join, pass.tokens.of) : x;
-    // Without what follows the end of sequences, for which E has no columns.
+    // Drops the tokens past the end of sequences, for which E has no columns.
     if (own.join) tokens = slice(x, 1, 0, std::min(x.size(1), own.tokens.of - first_token(own)));
     const int64_t N = tokens.size(1);
     tokens = unsqueeze(tokens, 2);  // (B, N, 1, d)
@@ -244,7 +244,7 @@ class Linformer final : public Variant {
     return slice(reshape(permute(out, {0, 2, 3, 1, 4}), {B, blocks * s, H, D}), 1, 0, N);
   }
 
-  // Which tokens of its block, and which slots, a query may attend to: (B or 1, 1, blocks, s, s + blocks).
+  // The tokens of its block and the slots that a query sees: (B or 1, 1, blocks, s, s + blocks).
   Tensor visible(const Tensor& lengths, int64_t tokens) const {
     const std::vector<int32_t> n = sample_lengths(lengths, tokens);
     const bool causal = config().causal;
@@ -277,8 +277,8 @@ class Linformer final : public Variant {
          .first_query = first_token(pass)});
   }
 
-  // Returns E x, or F x for values, (B, slots, G, d), for x (B, M, G, d) that is 0 at padding: the sum over
-  // all tokens, of which the pass has x. `lengths` are those of x.
+  // Returns E x, or F x for values, (B, slots, G, d), for x (B, M, G, d) that is 0 at padding: the
+  // sum over all tokens, of which the pass holds x. `lengths` belong to x.
   Variable compress(const Variable& x, const Tensor& lengths, bool values,
                     const nn::Pass& pass) const {
     const int64_t first = first_token(pass);

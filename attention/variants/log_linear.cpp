@@ -1,6 +1,6 @@
-// Log-linear attention: mamba2 whose past is in blocks of 1, 2, 4, … tokens, larger ones further
-// back, each with a state of its own and a weight computed from the query. Guo et al. 2025 (arXiv
-// 2506.04761), section 3, for the state space dual of variants/mamba2.cpp:
+// Log-linear attention: mamba2 with the past split into blocks of 1, 2, 4, … tokens, larger ones
+// further back, each with a state of its own and a weight computed from the query. Guo et al. 2025
+// (arXiv 2506.04761), section 3, for the state space dual of variants/mamba2.cpp:
 //
 //   o_i = Σ_(j<=i) λ_(i,l(i,j)) e^{a (Δ_(j+1) + … + Δ_i)} (q_i·k_j) Δ_j v_j / sqrt(D) + s v_i
 //   λ_i = softplus(m ∘ (x_i Uᵀ + c)),   U (H L, H D), c and m (H L) learned, L levels
@@ -121,7 +121,7 @@ using namespace conformance;
 
 const OptionSet plain{{"skip", false}, {"norm", false}, {"gate", false}};
 
-// Tokens that do not matter to the scales: softplus(c) = value of each level.
+// Makes the scales independent of tokens: softplus(c) = value of each level.
 void constant_scales(Variant& variant, const Row& values) {
   const auto L = static_cast<int64_t>(values.size());
   Tensor c = Tensor::empty({H * L}, DType::f64);
@@ -158,7 +158,7 @@ void log_linear_limits(Findings& f) {
   };
   equal(f, "scales of 1 and mamba2", *with_scales({1, 1, 1, 1, 1, 1}), *mamba2, 1e-12);
   // With level 0 alone, a token sees only itself: the keys and queries of others do not matter, and
-  // mamba2 of each token alone has the same result.
+  // mamba2 on each token alone gives the same result.
   const auto alone = with_scales({1, 0, 0, 0, 0, 0});
   const Sample x;
   Variables tokens;

@@ -4,7 +4,7 @@
 //   O = softmax(U Vᵀ) X,   U, V (max_length, r) learned, X the values
 //
 // The softmax makes this cost N² D. Without it (the default), the cost is N r D, and a causal state
-// has r D numbers:
+// has r D elements:
 //
 //   O = U (Vᵀ X),   causal: o_i = (sum over j <= i of x_j V_jᵀ) U_i, a scan
 //

@@ -1,17 +1,17 @@
-// Mamba-3: the state space of mamba2 with a state that turns, discretised by the trapezoid rule. Lahoti et al. 2026
-// (arXiv 2603.15569), section 3, with one input and one output:
+// Mamba-3: the state space of mamba2 with a state that rotates, discretised by the trapezoid rule.
+// Lahoti et al. 2026 (arXiv 2603.15569), section 3, with one input and one output:
 //
 //   S_i = e^{g_i} (S_(i-1) + (1 - λ_i) Δ_i k'_(i-1) v_(i-1)ᵀ) + λ_i Δ_i k'_i v_iᵀ,   o_i = S_iᵀ q'_i / sqrt(D) + s v_i
 //   g_i = -Δ_i A_i,   A_i = softplus(x_i W_A),   Δ_i = softplus(x_i P + b),   λ_i = sigmoid(x_i W_λ)
 //   q'_i = R_i (norm(q_i) + c),   k'_i = R_i (norm(k_i) + d)
 //
-// where R_i rotates the pair of channels l and l + m of the first 2 m by θ_1l + … + θ_il, θ_i = π Δ_i tanh(x_i W_θ);
-// s and b are learned for each head, c and d for each channel, and the norms have learned weights. The result is gated
-// by silu(x W). A_i is at least 1e-4.
+// where R_i rotates the pair of channels l and l + m of the first 2 m by θ_1l + … + θ_il,
+// θ_i = π Δ_i tanh(x_i W_θ); s and b are learned for each head, c and d for each channel, and the norms
+// have learned weights. The result is gated by silu(x W). A_i is at least 1e-4.
 //
-// Each token is written with two coefficients: in o_i, λ_i Δ_i for itself, and λ_j Δ_j + (1 - λ_(j+1)) Δ_(j+1) for
-// earlier ones. So one scan over keys and values of the tokens before is enough, to whose sums λ_i Δ_i (q'_i·k'_i) v_i
-// is added:
+// Each token is written with two coefficients: in o_i, λ_i Δ_i for itself, and
+// λ_j Δ_j + (1 - λ_(j+1)) Δ_(j+1) for earlier ones. So one scan over the previous tokens' keys and
+// values suffices, and λ_i Δ_i (q'_i·k'_i) v_i is added to its sums:
 //
 //   T_i = e^{g_i} (T_(i-1) + k'_(i-1) (λ_(i-1) Δ_(i-1) + (1 - λ_i) Δ_i) v_(i-1)ᵀ) = S_i - λ_i Δ_i k'_i v_iᵀ
 #include <array>
@@ -88,7 +88,7 @@ class Mamba3 final : public ScanAttention {
     token_ = {2 * w * (maps * h + a), (maps + 1) * h + a + 2 * h * a};
   }
 
-  // The operands, and what they are computed from: keys before and after norm and rotation, and shares of values.
+  // Adds the operands and their inputs: keys before and after norm and rotation, shares of values.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double numbers = (query_norm_ ? 2 : 0) + (angles_ ? 2 : 0) + (blend_ ? 3 : 0);
@@ -97,16 +97,16 @@ class Mamba3 final : public ScanAttention {
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
 
-  /// What the token after each token reads of it: its key, value and λ Δ.
+  /// What each token passes on to the next: its key, value and λ Δ.
   using Written = std::array<Variable, 3>;
-  /// What a sequence continues: x of the token before each token, for x number i of Written of all tokens; and the
-  /// angles before its first token, (B, 1, H, m) f64, undefined for 0.
+  /// The context of a sequence: x of the token before each token, for x entry i of Written of all
+  /// tokens; and the angles before its first token, (B, 1, H, m) f64, undefined for 0.
   struct Before {
     std::function<Variable(size_t i, const Variable& x)> token;
     std::function<Variable(const Variable& turned)> angle;
   };
-  /// The operands of the scan, and what is added to its sums, undefined for nothing. What the next token continues:
-  /// what tokens write, and angles turned up to each token, undefined if there are none.
+  /// The operands of the scan, and the terms added to its sums (undefined: none). For the next
+  /// token: what tokens write, and the angles up to each token (undefined: none).
   struct Sequence {
     ScanInputs scan;
     Variable added{}, turned{};
@@ -122,7 +122,7 @@ class Mamba3 final : public ScanAttention {
     const Variable step = softplus(step_.forward(in.x) + step_bias_),  // (B, N, H)
         log_decay = -(step * rates(rate_.forward(in.x)));
     if (angle_) {
-      // Sums over tokens, in f64 whatever the dtype: a long sequence turns many times.
+      // Sums over tokens, in f64 for every dtype: a long sequence rotates many times.
       const Variable turn = unsqueeze(tanh(angle_->forward(in.x)) * std::numbers::pi, 2);
       out.turned = cumsum(cast(turn * unsqueeze(step, 3), DType::f64), 1);  // (B, N, H, m)
       if (const Variable start = before.angle(out.turned); start.defined())
@@ -151,7 +151,7 @@ class Mamba3 final : public ScanAttention {
   }
 
  private:
-  // The default of PyTorch, from which the authors' code starts.
+  // PyTorch's default initialisation, which the authors' code uses.
   nn::Init init() const {
     return nn::init::uniform(1 / std::sqrt(static_cast<double>(config().width())));
   }
@@ -162,7 +162,7 @@ class Mamba3 final : public ScanAttention {
     const Variable rate = heavy_tail_ ? relu(y) + one / (1 + relu(-y)) : softplus(y);
     return relu(rate - least) + least;
   }
-  // The beginning of the parts of sequences; null: of whole ones.
+  // The context of parts of sequences; null: of whole sequences.
   static Before first_of(const std::shared_ptr<const Join>& join) {
     return {[join](size_t, const Variable& x) {
               const int64_t N = x.size(1);
@@ -175,7 +175,7 @@ class Mamba3 final : public ScanAttention {
             }};
   }
 
-  // Padding leaves the state as it is: it has no decay, and does not write the last token, as a token after it would.
+  // Padding leaves the state unchanged: it has no decay and does not write the token before it.
   static ScanInputs without_padding(ScanInputs of, const Tensor& lengths) {
     of.log_decay = without_decay_of_padding(of.log_decay, lengths);
     if (lengths.defined()) of.v = where(real_tokens(lengths, of.v.size(1)), of.v, 0.0);
@@ -199,7 +199,7 @@ class Mamba3 final : public ScanAttention {
   std::optional<nn::Parameter> query_bias_, key_bias_;  // c, d (H, D)
 };
 
-// A sequence of one token at a time.
+// Decodes one token at a time.
 class Mamba3Decoder final : public Decoder {
  public:
   Mamba3Decoder(const Mamba3& of, int64_t batch) : of_(of), batch_(batch) {}
@@ -297,7 +297,7 @@ void mamba3_rotary(Findings& f) {
   set(*turning, values);
   const Sample s;
   const Variable q(s.q), k(s.k), v(s.v), turns = nn::turns_of_positions(0, N, D, DType::f64);
-  // The same token everywhere, of which the first channel is 1.
+  // The same token everywhere, with first channel 1.
   Tensor first = Tensor::zeros({2, N, H * D}, DType::f64);
   first.select(2, 0).fill(1);
   const Variable one_token(first);
@@ -308,8 +308,8 @@ void mamba3_rotary(Findings& f) {
         1e-12);
 }
 
-// A step of 1 and an angle of π at bit 1, and no angle at bit 0. The state forgets at the least rate, which the norm of
-// the result does not show.
+// A step of 1 and an angle of π at bit 1, and no angle at bit 0. The state decays at the lowest
+// rate, which the norm of the result cancels.
 void mamba3_parity(Findings& f) {
   const OptionSet options =
       extended(plain_mamba3, {{"rotation", "all"}, {"trapezoid", false}, {"norm", true}});

@@ -84,8 +84,8 @@ class Mesa final : public UnitDeltaAttention {
     options.join = pass.join;
     return finished(ridge_scan(of, lambda(), options), of, in);
   }
-  // One scan per step of the solver, one for the residual and one for the reads of B, and the vector
-  // operations of a step. Gradients solve a second system.
+  // One scan per step of the solver, one for the residual and one for the reads of B, and the
+  // vector operations of a step. Gradients solve a second system.
   Work rule_work(int64_t tokens) const override {
     const auto N = static_cast<double>(tokens), D = static_cast<double>(config().head_dim);
     const Work scan = scan_work(N, D, D, static_cast<double>(size_of(parameter_dtype())));
@@ -116,7 +116,7 @@ std::unique_ptr<Variant> plain_mesa(const std::string& solve = "cg", double deca
   return out;
 }
 
-// What the variant reads, by its formulas: q and k of unit norm, β, g and λ.
+// The operands of the variant, by its formulas: q and k of unit norm, β, g and λ.
 struct Read {
   Variable q, k, beta, log_decay, lambda;
 };
@@ -143,7 +143,7 @@ void mesa_weights(Findings& f) {
   equal(f, "conjugate gradients", forward(*cg, x), expected, 1e-12);
   equal(f, "inverses", forward(*exact, x), expected, 1e-12);
   equal(f, "conjugate gradients and inverses", *cg, *exact, 1e-11);
-  // Of matrices D x D, D steps are exact but for rounding.
+  // For D x D matrices, D steps are exact up to rounding.
   equal(f, "D steps", *make_variant("mesa", extended(bare_mesa, {{"steps", D}}), made(true)),
         *exact, 1e-9);
 }
@@ -193,8 +193,8 @@ void mesa_limits(Findings& f) {
   equal(f, "recursive least squares", forward(*recursive, x).select(0, 0), expected, 1e-11);
 }
 
-// Keys that are unit vectors e_c, in turns, without decay: A is diagonal, and channel c of the
-// query reads the mean of the values of e_c, weighed by β, shrunk by λ: Σ β v / (Σ β + λ_c).
+// The keys are unit vectors e_c in turn, without decay: A is diagonal, and channel c of the query
+// reads the mean of the values of e_c, weighted by β and shrunk by λ: Σ β v / (Σ β + λ_c).
 void mesa_orthogonal(Findings& f) {
   const auto variant = plain_mesa("cg", 0);
   Sample x;

@@ -1,11 +1,11 @@
-// Mixture of block attention. Lu et al. 2025 (arXiv 2502.13189), eq. 3-6. The tokens are cut into blocks of b;
-// with m_c the mean key of block c, and c_i the block of token i,
+// Mixture of block attention. Lu et al. 2025 (arXiv 2502.13189), eq. 3-6. The tokens are split into
+// blocks of b; with m_c the mean key of block c, and c_i the block of token i,
 //
 //   O_i = softmax(q_i·k_j / sqrt(D)) V over the keys j <= i of block c_i, and of the n - 1 blocks c < c_i with
 //   the largest q_i·m_c
 //
-// Each head of each query selects its own blocks. Gradients treat the selection as a constant. With n b >= N
-// it is causal softmax attention.
+// Each head of each query selects its own blocks. Gradients treat the selection as a constant. With
+// n b >= N it is causal softmax attention.
 #include <algorithm>
 #include <vector>
 
@@ -110,8 +110,8 @@ class Moba final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return std::make_unique<MobaDecoder>(batch, config(), options_);
   }
-  // Counts the keys of the selected blocks, whose scores are computed again, and unless these are all, the means of
-  // blocks and their scores. In memory: the queries and results of selected blocks, in two orders.
+  // Counts the keys of selected blocks, whose scores are recomputed, and unless these are all,
+  // block means and their scores. In memory: queries and results of selected blocks, in two orders.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double b = static_cast<double>(options_.block), n = static_cast<double>(options_.blocks),
@@ -174,7 +174,7 @@ void moba_limits(Findings& f) {
   equal(f, "queries of the first three blocks, and softmax",
         first(forward(*make_variant("moba", {{"block", 5}, {"blocks", 3}}, made(true)), x)),
         first(forward(*softmax, x)), 1e-12);
-  // The latter with blocks that more queries select than are computed together.
+  // In the latter, more queries select a block than are computed together.
   for (const auto& [block, some] :
        {std::pair{int64_t{5}, x}, std::pair{int64_t{64}, sample({1, 250, H, D})}}) {
     const int64_t tokens = some.q.size(1);

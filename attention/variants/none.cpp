@@ -1,4 +1,4 @@
-// No attention: every token keeps its own value, so a model learns from each token without the
+// No attention: every token keeps its own value, so a model processes each token without the
 // others.
 //
 //   out_i = v_i

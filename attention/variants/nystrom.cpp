@@ -46,7 +46,7 @@
 namespace longhand::attention {
 namespace {
 
-// Singular values of an m x m matrix of this dtype that are rounding errors, relative to the largest.
+// Singular values of an m x m matrix below this, relative to the largest, are rounding errors.
 double noise(int64_t m, DType dtype) {
   const double eps = dtype == DType::f32 ? std::numeric_limits<float>::epsilon()
                                          : std::numeric_limits<double>::epsilon();
@@ -99,7 +99,7 @@ struct NystromOptions {
             .signed_weights = pinv == "svd",  // and large if A is nearly singular
             .causal_reason = "landmarks average future tokens",
             .cross_lengths = false,
-            // Clusters of a head are of all its tokens.
+            // The clusters of a head depend on all its tokens.
             .needs = landmark_kind == "kmeans" ? Needs::heads : Needs::landmarks,
             .time = "N m D + m^3",
             .memory = "m (m + D) + N",
@@ -200,13 +200,13 @@ class Nystrom final : public Variant {
     return halves(pass.join->sum(padded(both, begin, n - begin - own)));
   }
 
-  // x (B, N, 2 H, …) as two of H heads.
+  // Splits x (B, N, 2 H, …) into two of H heads.
   static std::pair<Variable, Variable> halves(const Variable& x) {
     const int64_t H = x.size(2) / 2;
     return {slice(x, 2, 0, H), slice(x, 2, H, 2 * H)};
   }
 
-  // How many landmarks a sequence has.
+  // The number of landmarks of a sequence.
   int64_t count_of(int64_t tokens) const {
     return query_landmarks_ ? options_.landmarks : std::min(options_.landmarks, tokens);
   }
@@ -232,7 +232,7 @@ class Nystrom final : public Variant {
       Qm = landmarks_of(q, lengths, counts, m, pass);
       Km = landmarks_of(k, lengths, counts, m, pass);
     }
-    // In double precision for the SVD: the inverse of a nearly singular A multiplies its errors.
+    // In double precision for the SVD: the inverse of a nearly singular A amplifies its errors.
     const DType exact = options_.pinv == "svd" ? DType::f64 : q.dtype();
     Variable A =
         weights(cast(transpose(Qm, 1, 2), exact), cast(transpose(Km, 1, 2), exact), landmarks);

@@ -1,4 +1,4 @@
-// Several variants in one layer, each in heads of its own, as in Based (Arora et al. 2024, arXiv
+// Several variants in one layer, each on its own heads, as in Based (Arora et al. 2024, arXiv
 // 2402.18668) and other hybrids:
 //
 //   out = concat over parts p of variant_p(q, k, v of the heads of p)
@@ -36,7 +36,7 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return out;
 }
 
-// The value as an integer, a number, a boolean or else a word.
+// The value as an integer, a number, a boolean, or otherwise a string.
 OptionValue value_of(std::string_view text) {
   if (const auto integer = parse_number<int64_t>(text)) return *integer;
   if (const auto real = parse_number<double>(text)) return *real;
@@ -44,7 +44,7 @@ OptionValue value_of(std::string_view text) {
   return std::string(text);
 }
 
-// Throws ConfigError for text of another form; variants and their options are not checked.
+// Throws ConfigError for malformed text; variants and their options are not checked.
 std::vector<Part> parts_of(std::string_view text) {
   std::vector<Part> parts;
   for (const std::string_view each : split(text, '|')) {
@@ -206,7 +206,7 @@ class ParallelDecoder final : public Decoder {
     std::unique_ptr<Decoder> decoder;
   };
 
-  // Calls f for each part, the first and the end of its heads, and what is theirs of a token.
+  // Calls f with each part, the range [first, end) of its heads, and their slice of a token.
   template <class F>
   void for_parts(const Token& token, F f) {
     const Token all{token.q, token.k.defined() ? repeat_groups(token.k, heads_) : token.k,
@@ -290,7 +290,7 @@ class Parallel final : public Variant {
 
 using namespace conformance;
 
-// Parts of one variant are that variant.
+// Parts that are all one variant equal that variant.
 void same_parts(Findings& f) {
   for (const bool causal : {false, true})
     for (const char* const name : {"softmax", "linear", "none"}) {

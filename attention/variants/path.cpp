@@ -1,13 +1,13 @@
-// PaTH attention: the position of a key is a product of generalised Householder matrices of the tokens between it
-// and the query. Yang et al. 2025 (arXiv 2505.16381), section 2-3:
+// PaTH attention: the position of a key is a product of generalised Householder matrices of the
+// tokens between it and the query. Yang et al. 2025 (arXiv 2505.16381), section 2-3:
 //
 //   O_i = Σ_j p_ij v_j,  p_ij = softmax_j((q_iᵀ H_i H_(i-1) … H_(j+1) k_j + G_i - G_j) / sqrt(D)) over j <= i
 //   H_t = I - β_t w_t w_tᵀ,  w_t = u_t / |u_t|,  u_t = x_t D_w U_w,  β_t = 2 σ(x_t P + b)
 //   with forget gates, G_i = Σ_(t<=i) log σ(x_t F + f);  otherwise G = 0
 //
-// The gates are divided by sqrt(D) with the scores, as in the authors' code. Computed chunk by chunk in O(N) memory
-// (path_attention.h). A decoder keeps H_t … H_(j+1) k_j in place of k_j. The authors' short convolution of u is not
-// part of the variant.
+// The gates are divided by sqrt(D) with the scores, as in the authors' code. Computed chunk by
+// chunk in O(N) memory (path_attention.h). A decoder keeps H_t … H_(j+1) k_j in place of k_j. The
+// authors' short convolution of u is not part of the variant.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -55,7 +55,7 @@ class Path final : public Variant {
   }
 
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
-    // w has all heads, and so have the keys that it changes.
+    // w has all query heads, and so do the keys that it transforms.
     Config config_of_heads = config();
     config_of_heads.kv_heads = config_of_heads.heads;
     const double scale = config().softmax_scale();
@@ -71,8 +71,8 @@ class Path final : public Variant {
     return make_cache_decoder(batch, config_of_heads, scores);
   }
 
-  // Each block of queries is multiplied by P of every chunk before it, D² a query of c keys. Gradients compute
-  // scores and the multiplied queries again. In memory: about ten numbers per channel, and P.
+  // Each block of queries is multiplied by P of every earlier chunk, D² per query and c keys.
+  // Gradients recompute scores and products. In memory: about ten elements per channel, and P.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double c = static_cast<double>(path_chunk(queries, config().head_dim)), chunks = N / c,
@@ -96,7 +96,7 @@ class Path final : public Variant {
     if (gate_) parts.push_back(unsqueeze(softplus(gate_->forward(x), -1, -1), 3));
     return concat(parts, 3);
   }
-  // Those of a token, (B, H, …).
+  // The gates of a token, (B, H, …).
   Tensor gates_of(const Token& token) const {
     const NoGrad no_grad;
     return gates(Variable(token.x.unsqueeze(1))).value().select(1, 0);
@@ -131,7 +131,7 @@ void path_limits(Findings& f) {
   const Sample x = sample({2, 150, H, D}, DType::f64, 1, 1);  // several chunks
   equal(f, "β = 0, and softmax", *constant_path(-1000), *make_variant("softmax", {}, made(true)),
         1e-12, x);
-  // Gates are divided by sqrt(D) = 2 here: those of `forgetting` are their square roots.
+  // Gates are divided by sqrt(D) = 2 here, so those of `forgetting` are their square roots.
   const double gate = 1.3, open = 1 / (1 + std::exp(-gate)), root = std::sqrt(open);
   const auto forgetting = make_variant("forgetting", {}, made(true));
   set(*forgetting, {{"gate.weight", Tensor::zeros({H, H * D}, DType::f64)},

@@ -1,19 +1,19 @@
 // Performer (FAVOR+): random features whose inner products estimate the softmax kernel, and related
-// kernels. Choromanski et al. 2020 (arXiv 2009.14794), with rows w_l of W (m, D) drawn from N(0, I), orthogonal
-// within blocks. The features are in features/, each with its formula:
+// kernels. Choromanski et al. 2020 (arXiv 2009.14794), with rows w_l of W (m, D) drawn from
+// N(0, I), orthogonal within blocks. The features are in features/, each with its formula:
 //
 //   exponential.cpp    positive, hyperbolic; exp without eps
 //   optimal.cpp        optimal: those of least variance
 //   random_features.h  trigonometric, trigonometric_bias: signed
 //   elementwise.cpp    relu, gelu, square, exp: other kernels ("generalised attention")
 //
-// With `balance`, queries are multiplied and keys divided by ψ_c = (mean_j k_jc² / mean_i q_ic²)^(1/4)
-// in each channel c: q·k stays what it is, and the norms on which the variance depends are smallest.
-// Likhosherstov et al. 2023 (arXiv 2302.00787), "SADERF".
+// With `balance`, queries are multiplied and keys divided by ψ_c = (mean_j k_jc² / mean_i
+// q_ic²)^(1/4) in each channel c: q·k is unchanged, and the norms that determine the variance are
+// minimal. Likhosherstov et al. 2023 (arXiv 2302.00787), "SADERF".
 //
-// With draw = "learned", W is trained and φ are features of its own kernel. Exponentials are kept as
-// logarithms until common factors have cancelled (feature_attention.cpp), so that no eps is needed
-// for any norms.
+// With draw = "learned", W is trained and φ are features of a kernel of their own. Exponentials are
+// kept as logarithms until common factors have cancelled (feature_attention.cpp), so that no eps is
+// needed at any norm.
 //
 // With eps > 0 an exponential estimator computes exp(t - max) + eps as reference implementations
 // do, for comparison. The constants then no longer cancel, and norms above about 2 sqrt(D) make
@@ -39,7 +39,7 @@ struct PerformerOptions {
 
   bool estimates_positive() const { return kernel == "positive" || kernel == "hyperbolic"; }
   bool trigonometric() const { return kernel == "trigonometric" || kernel == "trigonometric_bias"; }
-  // E φ(q)·φ(k) = e^(q̂·k̂), so that what leaves q·k as it is changes only the variance.
+  // E φ(q)·φ(k) = e^(q̂·k̂), so that changes that preserve q·k affect only the variance.
   bool estimates_softmax() const {
     return (estimates_positive() || trigonometric() || kernel == "optimal") &&
            !projection.learned();
@@ -47,7 +47,7 @@ struct PerformerOptions {
   bool has_signs() const { return trigonometric() || kernel == "gelu"; }
   // f(W x) + eps for some f: another kernel.
   bool generalized() const { return kernel == "relu" || kernel == "gelu" || kernel == "square"; }
-  // Computed as reference implementations do.
+  // Computed as in reference implementations.
   bool reference() const { return estimates_positive() && eps > 0; }
 
   void describe(OptionVisitor& v) {

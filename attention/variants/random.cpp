@@ -6,8 +6,8 @@
 //
 // over the real keys of each sample (causal: j <= i). Only the generator state is stored; R_ij
 // depends on it and on (head, i, j), so R of a shorter sequence is the leading corner of R of a
-// longer one. What was drawn last is kept: softmax(R) if nothing is padded, so that later passes
-// compute products alone; otherwise R, as every sample then has a softmax of its own.
+// longer one. The latest draw is kept: softmax(R) if nothing is padded, so that later passes only
+// compute products; otherwise R, as every sample then has its own softmax.
 
 #include "longhand/attention/bases/latest.h"
 #include "longhand/attention/bases/masked_softmax.h"
@@ -76,16 +76,16 @@ class Random final : public Variant {
     return transpose(matmul(p, transpose(v, 1, 2)), 1, 2);
   }
 
-  // Returns softmax(R) or R, (H, n, n). What was drawn last is reused, unless the generator state has
-  // changed, as it does when a checkpoint is loaded. Shorter sequences use the leading corner, if it
-  // does not depend on the length.
+  // Returns softmax(R) or R, (H, n, n). The latest draw is reused, unless the generator state has
+  // changed, as it does when a checkpoint is loaded. Shorter sequences use the leading corner, if
+  // it does not depend on the length.
   Tensor rows(int64_t n, DType dtype, bool weights) {
     const Tensor& state = random_state_.value();
     if (const Drawn drawn = drawn_.get();
         drawn.rows.defined() && drawn.weights == weights && fits(drawn.rows.size(1), n, weights) &&
         drawn.rows.dtype() == dtype && identical(drawn.from, state))
       return drawn.rows.slice(1, 0, n).slice(2, 0, n);
-    drawn_.set({});  // freed before memory for another is taken
+    drawn_.set({});  // freed before the next is allocated
     const int64_t H = config().heads;
     Tensor out =
         random_rows(generator_of(state), H, n, options_.spread, weights, config().causal, dtype);

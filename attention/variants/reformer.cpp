@@ -68,8 +68,8 @@ class Reformer final : public Variant {
     return make_bucket_decoder(batch, config(), Hash(rotations_.value(), options_.buckets),
                                options_.window, eps, parameter_dtype());
   }
-  // Counts the hashes, and the keys of each query as if all buckets were equal and no key were found
-  // in two rounds.
+  // Counts the hashes, and the keys of each query as if all buckets were equal and no key were
+  // found in two rounds.
   Work work(int64_t queries, int64_t) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, queries);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
@@ -124,7 +124,7 @@ void reformer_limits(Findings& f) {
       const auto variant =
           make_variant("reformer", {{"buckets", 1}, {"rounds", 2}, {"window", w}}, made(causal));
       const auto softmax = make_variant("softmax", {}, made(causal));
-      // Not itself, except the first token causally, which has no other.
+      // Not the token itself, except for the first causal one, which has no other.
       Tensor keep = Tensor::zeros({N, N}, DType::u8);
       for (int64_t i = 0; i < N; ++i)
         for (int64_t j = 0; j < N; ++j)

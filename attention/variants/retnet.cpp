@@ -6,7 +6,7 @@
 //   out_i = norm(o_i) ∘ silu(x_i Wᵀ)
 //
 // The norm divides each head by its root mean square; it makes the constants of the paper's
-// normalisation of scores unnecessary. The rotations of q and k there (xPos) are an option of the
+// normalisation of scores unnecessary. The paper's rotations of q and k (xPos) are an option of the
 // model, positions = "rotary".
 #include <cmath>
 

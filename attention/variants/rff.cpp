@@ -7,8 +7,8 @@
 //   rfa:       ψ(s ∘ x/|x|), s (H, D) trained:        exp(-|s ∘ (x/|x| - y/|y|)|²/2), which for
 //              equal s is softmax attention of unit vectors, since their norms cancel
 //
-// With `gate`, of rfa (RFA-GATE there): earlier tokens decay by g_i = σ(x_i·w + b) of the head, and
-// the token itself enters with the rest: S_i = g_i S_(i-1) + (1 - g_i) φ(k_i) v_iᵀ, and z alike.
+// With `gate`, for rfa (RFA-GATE there): earlier tokens decay by g_i = σ(x_i·w + b) of the head,
+// the token itself has weight 1 - g_i: S_i = g_i S_(i-1) + (1 - g_i) φ(k_i) v_iᵀ, z alike.
 //
 // Constants that cancel in num / den are left out: exp(|q̂|²/2) and m^(-1/2). Keys keep the factor
 // exp(|k̂|²/2 - max |k̂|²/2), with the maximum over real tokens (causal: those up to the query).
@@ -79,7 +79,7 @@ class RffMap final : public TrigonometricMap {
     if (kernel_ == "rfa") sigma_.emplace(scope.scope("sigma"), Shape{H, D}, nn::init::ones());
     if (options.gate) {
       gate_.emplace(scope.scope("gate"), H * D, H);
-      // Of a token as query or as key, to both of which the gate belongs.
+      // Counted per token as query and per token as key, which share the gate.
       for (Work::Counts* const token : {&forward, &backward}) {
         token->flops += static_cast<double>(D * H);
         token->exponentials += 1;
@@ -141,8 +141,8 @@ void rff_limits(Findings& f) {
            error);
 }
 
-// With an open gate, 1 - σ(b) for tiny σ(b), only the token itself counts; with one that is the same
-// for all tokens and nearly closed, all tokens count alike, as without a gate.
+// With an open gate, 1 - σ(b) for tiny σ(b), only the token itself counts; with one that is the
+// same for all tokens and nearly closed, all tokens count alike, as without a gate.
 void rfa_gates(Findings& f) {
   const OptionSet options{{"features", 32}, {"kernel", "rfa"}};
   const auto with = make_variant("rff", extended(options, {{"gate", true}}), made(true));

@@ -1,18 +1,18 @@
-// The generalised delta rule of RWKV-7: the vector that a state is read with before it is written, the
-// one that is written with, and the key of a new value differ, and each channel has a decay and a
-// learning rate of its own. Peng et al. 2025 (arXiv 2503.14456), eq. 11-22, in the layout D x D of keys
-// and values:
+// The generalised delta rule of RWKV-7: the vector that reads the state before a write, the one
+// that removes from it, and the key of a new value differ, and each channel has its own decay and
+// learning rate. Peng et al. 2025 (arXiv 2503.14456), eq. 11-22, in the layout D x D of keys and
+// values:
 //
 //   S_i = diag(e^{g_i}) S_(i-1) - (a_i ∘ κ_i) (S_(i-1)ᵀ κ_i)ᵀ + k'_i v_iᵀ
 //   g_i = -e^(-1/2) σ(tanh(x_i D_g) U_g + b),   a_i = σ(x_i D_a U_a + c)
-//   κ_i = k_i ∘ ξ, divided by its length,       k'_i = k_i ∘ (1 + (a_i - 1) ∘ α)
+//   κ_i = k_i ∘ ξ, divided by its norm,         k'_i = k_i ∘ (1 + (a_i - 1) ∘ α)
 //
 //   out_i = (norm(S_iᵀ q_i / sqrt(D)) + (q_i · (ρ ∘ k'_i)) v_i) ∘ (σ(x_i D_o) U_o)
 //
-// with a layer norm of each head with weights (H, D) of its own, and b, c, ξ, α and ρ learned for each
-// channel. With `negative` what is removed is multiplied by c = 1 + e^(-e^(-1/2)): no decay is below c - 1, so that
-// eigenvalues of transitions are at least -1. The mixing of a token with the one before it and of values with those of the first layer
-// are not part of the variant.
+// with a layer norm per head with weights (H, D), and b, c, ξ, α and ρ learned for each channel.
+// With `negative`, what is removed is multiplied by c = 1 + e^(-e^(-1/2)): no decay is below c - 1,
+// so that eigenvalues of transitions are at least -1. Mixing a token with the one before it, or
+// values with those of the first layer, is not part of the variant.
 //
 // delta_scan() reads after the decay, therefore with κ_i e^{-g_i}: e^{-g} is at most e^0.61.
 #include <cmath>
@@ -45,8 +45,8 @@ struct Rwkv7Options {
 
 const double least_decay = std::exp(-std::exp(-0.5));
 
-// The channels of a layer start to forget at rates from slow to fast, as in the authors' code: more
-// of them slowly in later layers.
+// The initial decay rates of a layer's channels range from slow to fast, as in the authors' code,
+// with more slow ones in later layers.
 nn::Init initial_decays(const Config& config) {
   const double depth =
       config.layers > 1 ? static_cast<double>(config.layer) / static_cast<double>(config.layers - 1)
@@ -62,8 +62,8 @@ nn::Init initial_decays(const Config& config) {
   };
 }
 
-// x D U: a map from the tokens to the channels of all heads, of rank r. D starts with zeros, so that
-// at first the parameters of the channels alone decide.
+// x D U: a map from the tokens to the channels of all heads, of rank r. D starts as zeros, so that
+// initially only the parameters of the channels matter.
 struct Map {
   nn::Linear down, up;
 
@@ -123,12 +123,12 @@ class Rwkv7 final : public DeltaAttention {
     return rwkv7_result(with, 1e-5 * D);
   }
 
-  // The scan, and the products of x with the maps. Gradients compute two of the exponentials of a channel
-  // again. In memory: the logits of rates, what tanh and σ give to the maps, four operands, reads and gates.
+  // The scan and the products of the maps. Gradients recompute two exponentials per channel. In
+  // memory: logits of rates, results of tanh and σ in the maps, four operands, reads and gates.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double width = H * D, r = static_cast<double>(rank_), maps = gate_ ? 2 : 1;
-    // Between the two products of all maps but that of rates there is a function.
+    // All maps but that of rates have a nonlinearity between their two products.
     const double products = N * (maps * 4 * width * r + low_rank_flops(width, r));
     const double exponentials = N * (3 * width + r * (gate_ ? 2 : 1));
     return H * delta_work(queries, config().head_dim, parameter_dtype(), true) +
@@ -167,8 +167,8 @@ void rwkv7_limits(Findings& f) {
   set(*gla, {{"decay.weight_in", Tensor::zeros({2, H * D}, DType::f64)}, {"decay.bias", c}});
   equal(f, "without removal, and gla", *rule, *gla, 1e-12);
 
-  // Keys of unit norm and equal ξ, 0.85 at first, with gradients: they depend on how keys get their
-  // norm, so that only those of q and v are compared.
+  // Keys of unit norm and equal ξ, 0.85 at first, with gradients: they depend on how keys are
+  // normalised, so that only those of q and v are compared.
   const auto delta =
       make_variant("deltanet", {{"silu", false}, {"norm", false}, {"negative", true}}, made(true));
   set(*delta, {{"beta.weight", Tensor::zeros({H, H * D}, DType::f64)}});  // β = 1
@@ -186,8 +186,8 @@ void rwkv7_limits(Findings& f) {
   f.measured(what, " to ",
              std::max(near(f, what, one.out, two.out, 1e-5), near(f, what, one.dv, two.dv, 1e-5)));
 
-  // Equal channels and keys of one direction u: κ = ±u, and u's row of the state is multiplied by the
-  // eigenvalue e^g - c a, which is negative here.
+  // Equal channels and keys of one direction u: κ = ±u, and u's row of the state is multiplied by
+  // the eigenvalue e^g - c a, which is negative here.
   for (const bool negative : {false, true}) {
     const auto line = make_variant("rwkv7", extended(core, {{"negative", negative}}),
                                    {.heads = 1, .dim = D, .max_length = N, .causal = true});
@@ -196,7 +196,7 @@ void rwkv7_limits(Findings& f) {
     set(*line, {{"decay_bias", Tensor::full({1, D}, 0.4, DType::f64)},
                 {"rate_bias", Tensor::full({1, D}, 1.5, DType::f64)},
                 {"replacement", Tensor::full({1, D}, 0.5, DType::f64)}});
-    // Large enough for the number that is added to squared lengths not to matter.
+    // Large enough for the eps that is added to squared norms not to matter.
     const Tensor q = normal({1, N, 1, D}, 6),
                  k = affine(Variable(normal({1, N, 1, 1}, 7).expand(q.shape())), 1e6).value();
     const Tensor found = weights(*line, q, k);
@@ -216,7 +216,7 @@ void rwkv7_limits(Findings& f) {
   }
 }
 
-// Channel 0 has the eigenvalue u - (1 + u) = -1 at bit 1, u the least decay, and e^0 - 0 = 1 at bit 0.
+// Channel 0 has the eigenvalue u - (1 + u) = -1 at bit 1, u the least decay, and e^0 = 1 at bit 0.
 void rwkv7_parity(Findings& f) {
   const Tensor by_bit = Tensor::from<double>({400, -400}, {1, 2}),
                up = Tensor::full({2, 1}, 400, DType::f64);

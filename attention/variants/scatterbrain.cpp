@@ -1,13 +1,13 @@
-// Scatterbrain: exact attention to near keys, random features for the others. Chen et al. 2021 (arXiv
-// 2110.15343), section 4.1, with a window as the sparse part and Performer's positive features φ as
-// the part of low rank:
+// Scatterbrain: exact attention to near keys, random features for the others. Chen et al. 2021
+// (arXiv 2110.15343), section 4.1, with a window as the sparse part and Performer's positive
+// features φ as the part of low rank:
 //
 //   out_i = Σ_j a_ij v_j / Σ_j a_ij,   a_ij = e^(s_ij) if |i - j| < w, otherwise φ(q_i)·φ(k_j)
 //
-// with s_ij = q_i·k_j / sqrt(D) and E φ(q)·φ(k) = e^s: numerator and normaliser are unbiased, and the
-// near pairs have no variance. The paper adds e^s - φ·φ over the near pairs to the sums of φ·φ over all
-// pairs. Here nothing is subtracted, so that no sum can become negative: far keys are summed by scans
-// that run w tokens behind the query, from the left and, unless causal, from the right:
+// with s_ij = q_i·k_j / sqrt(D) and E φ(q)·φ(k) = e^s: numerator and normaliser are unbiased, and
+// the near pairs have no variance. The paper adds e^s - φ·φ over the near pairs to the sums of φ·φ
+// over all pairs. Here nothing is subtracted, so no sum can be negative: far keys are summed by
+// scans that run w tokens behind the query, from the left and, unless causal, from the right:
 //
 //   out_i = (e^(L_i) o_i + Σ_(j <= i - w) φ·φ v_j + Σ_(j >= i + w) φ·φ v_j) / (e^(L_i) + …)
 //
@@ -44,7 +44,7 @@ struct ScatterbrainOptions {
             .causal = true,
             .decodes = true,
             .cross_lengths = false,
-            // Projections of single heads are those of all.
+            // A shared projection serves any of the heads.
             .needs = projection.heads == "shared" ? Needs::heads : Needs::tokens,
             .time = "N (w + m) D",
             .memory = "N m",
@@ -81,7 +81,7 @@ class Scatterbrain final : public FeatureAttention {
     return concat_message("softmax: ", tokens, " tokens are within a window of ", window_);
   }
   int64_t window() const { return window_; }
-  // log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, but for the factor 1/m.
+  // log φ(x) = w_l·x̂ - |x̂|²/2 with x̂ = D^(-1/4) x, up to the factor 1/m.
   Variable logarithms(const Variable& x) const {
     const auto& of = static_cast<const RandomFeatureMap&>(map());
     return of.project(x, of.x_scale()) - half_square(x, of.x_scale());
@@ -217,7 +217,7 @@ std::unique_ptr<Decoder> Scatterbrain::make_decoder(int64_t batch) const {
 
 using namespace conformance;
 
-// The features are those of the same state.
+// Both use the features of the same state.
 void scatterbrain_limits(Findings& f) {
   for (const bool causal : {false, true}) {
     equal(f, concat_message("a window of N", causal ? ", causal" : "", " and softmax"),
@@ -231,7 +231,7 @@ void scatterbrain_limits(Findings& f) {
   }
 }
 
-// Exact weights of the near pairs take away their variance.
+// Exact weights remove the variance of the near pairs.
 void scatterbrain_rate(Findings& f) {
   rate(f, "scatterbrain", {{"draw", "iid"}, {"window", 8}});
   const Case c = small_case(0.5, 21);

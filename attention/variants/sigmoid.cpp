@@ -2,9 +2,9 @@
 //
 //   O_i = Σ_j σ(q_i·k_j / sqrt(D) + b) v_j,  b = -log n
 //
-// Weights are not normalised, so keys do not compete. n is the length of training sequences, which b keeps
-// from growing sums; b is the same for all queries, and may be learned per head. Computed tile by tile in O(N)
-// memory (softmax_attention.h), b as a bias of keys.
+// Weights are not normalised, so keys do not compete. n is the length of training sequences, and b
+// keeps sums from growing with it; b is the same for all queries and may be learned per head.
+// Computed tile by tile in O(N) memory (softmax_attention.h), b as a bias of keys.
 #include <cmath>
 #include <optional>
 
@@ -95,7 +95,7 @@ void sigmoid_limits(Findings& f) {
               [](const Variable& q, const Variable& k, const Tensor& visible) {
                 return definitions::sigmoid(q, k, visible, -std::log(5.0));
               });
-  // With b -> -inf weights are e^(s + b): those of softmax attention, times their sums.
+  // As b -> -inf, weights become e^(s + b): softmax weights times their row sums.
   const double b = -35;
   const auto low = make_variant("sigmoid", {{"learned", true}}, made(true));
   set(*low, {{"bias", Tensor::full({H}, b, DType::f64)}});

@@ -1,6 +1,6 @@
 // Skyformer: Gaussian kernel attention through d landmarks, its Nyström approximation. Chen et al.
-// 2021 (arXiv 2111.00035). With x̂ = D^(-1/4) x and κ(x, y) = exp(-|x̂ - ŷ|² / (2 sigma²)), landmarks
-// L are rows of [Q; K] (half from each, drawn among the real tokens of each sample), and
+// 2021 (arXiv 2111.00035). With x̂ = D^(-1/4) x and κ(x, y) = exp(-|x̂ - ŷ|² / (2 sigma²)),
+// landmarks L are rows of [Q; K] (half from each, drawn among the real tokens of each sample), and
 //
 //   O = C V,   C = κ(Q, L) (κ(L, L) + gamma I)^(-1) κ(L, K)
 //

@@ -2,8 +2,8 @@
 //
 //   O = softmax(τ Q Kᵀ + B) V,  τ = 1 / sqrt(D)
 //
-// With a sink, e^z is added to the normalisers of a head, as by one more key with the score z and the value 0:
-// z is learned (gpt-oss; Xiao et al. 2023, arXiv 2309.17453), or 0 (softmax1; Miller 2023).
+// With a sink, e^z is added to the normalisers of a head, as by one more key with score z and value
+// 0: z is learned (gpt-oss; Xiao et al. 2023, arXiv 2309.17453), or 0 (softmax1; Miller 2023).
 //
 // Computed tile by tile in O(N) memory (softmax_attention.h), or as written, with the N x M
 // probabilities: the reference for all other variants, and the path for masks that are N x M

@@ -3,11 +3,10 @@
 //
 //   O = P_r V,   P_r = sum of σ_i u_i v_iᵀ over i <= r = U_r U_rᵀ P
 //
-// |P - P_r|² = sum of σ_i² over i > r: no matrix of rank r is nearer. r is fixed, or the
-// smallest with sum_(i<=r) e_i >= energy sum e_i, where e = σ² ("squares") or σ ("values", as
-// in Wang et al. 2020, arXiv 2006.04768). P excludes padding: only the real rows and columns of a
-// sample are decomposed. The cost is N³: this variant shows what low rank can achieve, it saves
-// nothing.
+// |P - P_r|² = sum of σ_i² over i > r: no matrix of rank r is nearer. r is fixed, or the smallest
+// with sum_(i<=r) e_i >= energy sum e_i, where e = σ² ("squares") or σ ("values", as in Wang et al.
+// 2020, arXiv 2006.04768). P excludes padding: only the real rows and columns of a sample are
+// decomposed. The cost is N³: this variant shows what low rank can achieve; it saves nothing.
 #include <algorithm>
 #include <cmath>
 

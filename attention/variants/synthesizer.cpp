@@ -5,11 +5,11 @@
 //                       random: S = R, R (L, L) learned
 //
 // over the real keys of each sample (causal: j <= i). Dense scores are computed from the token x_i
-// alone; random ones depend on positions only. Shorter sequences use the first rows and columns. The
-// random control has an R that is not trained, and lowrank one of rank r.
+// alone; random ones depend on positions only. Shorter sequences use the first rows and columns.
+// The random control has an R that is not trained, and lowrank one of rank r.
 //
 // Dense scores are inner products with the rows of W and a bias of keys, so they are computed as
-// softmax attention, tile by tile (softmax_attention.h): hidden layers, W and values are filled up
+// softmax attention, tile by tile (softmax_attention.h): hidden layers, W and values are padded
 // with zeros to the same width.
 #include <algorithm>
 #include <optional>
@@ -121,8 +121,8 @@ class Synthesizer final : public Variant {
   Variable gates(const Variable& x) const override {
     return relu(reshape(first_->forward(x), {x.size(0), x.size(1), config().heads, hidden_}));
   }
-  // The scores (B, H, n, keys) of n queries from `begin` on, with tokens x (B, n, H D); of positions
-  // (1, H, n, keys).
+  // The scores (B, H, n, keys) of n queries from `begin` on, with tokens x (B, n, H D); of
+  // positions (1, H, n, keys).
   Variable scores(const Variable& x, int64_t begin, int64_t end, int64_t keys) const {
     if (scores_) return unsqueeze(slice(slice(*scores_, 1, begin, end), 2, 0, keys), 0);
     const Variable W = slice(*weight_, 1, 0, keys);  // (H, keys, r)
@@ -160,7 +160,7 @@ class Synthesizer final : public Variant {
                                             .dropout = drop});
     return slice(out, 3, 0, D);
   }
-  // x (…, n) with zeros up to `width` columns.
+  // Pads x (…, n) with zeros to `width` columns.
   static Variable filled_up(const Variable& x, int64_t width) {
     Shape rest = x.shape();
     rest[rest.rank() - 1] = width - x.size(-1);

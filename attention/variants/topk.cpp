@@ -1,10 +1,10 @@
-// Exact top-k attention: each query attends to the k keys with the highest scores. Gupta et al. 2021
-// (arXiv 2106.06899), section 2:
+// Exact top-k attention: each query attends to the k keys with the highest scores. Gupta et al.
+// 2021 (arXiv 2106.06899), section 2:
 //
 //   O = softmax(S where S_ij is among the k largest of row i, otherwise -inf) V,  S = Q Kᵀ / sqrt(D)
 //
-// An oracle for sparse attention, as svd is for attention of low rank: all N² scores are computed, but
-// only the lists of selected keys are kept. Of equal scores those of earlier keys are selected.
+// An oracle for sparse attention, as svd is for attention of low rank: all N² scores are computed,
+// but only the lists of selected keys are kept. Among equal scores, earlier keys are selected.
 // Gradients treat the selection as a constant.
 #include <algorithm>
 #include <cmath>
@@ -47,8 +47,8 @@ class Topk final : public Variant {
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override {
     return make_cache_decoder(batch, config(), {.scale = config().softmax_scale(), .most = k_});
   }
-  // Counts all scores, a comparison of each, and the scores of the selected keys, which are computed
-  // again.
+  // Counts all scores, a comparison of each, and the scores of the selected keys, which are
+  // computed again.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double seen = config().causal ? M / 2 : M,
@@ -124,7 +124,7 @@ void topk_limits(Findings& f) {
       f.expect(std::abs(difference - 2 * left_out) <= 1e-12, "k = 3: row ", i,
                " differs from that of softmax by ", difference, ", and leaves out ", left_out);
     }
-    // Of equal scores those of the first keys count, and only k of them.
+    // Among equal scores, those of the first keys count, and only k of them.
     const Tensor equals =
         weights(*three, one(x.q, 0, N), Tensor::full({1, N, H, D}, 0.5, DType::f64));
     for (int64_t i = 0; i < N; ++i)

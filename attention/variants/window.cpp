@@ -3,14 +3,14 @@
 //
 //   out_i = softmax attention of q_i to all j with |i - j| = 0, d, ..., w d, or j < g, or i < g
 //
-// for a dilation d (causal: and j <= i). The first g tokens attend to all tokens and are attended to
-// by all.
+// for a dilation d (causal: and j <= i). The first g tokens attend to all tokens and are attended
+// to by all.
 //
 // With a dilation, tokens r, r + d, r + 2d, ... are a sequence of their own for each r < d: the
-// windows of its tokens have no gaps. Without global tokens softmax_attention() skips the keys outside
-// of the windows. With them, attention is computed in blocks of C >= w queries: block b is compared with
-// the g global keys and the tokens from b C - w to (b + 1) C - 1 + w, and a mask keeps the window. This
-// takes N (C + 2w + g) scores, not N².
+// windows of its tokens have no gaps. Without global tokens softmax_attention() skips the keys
+// outside of the windows. With them, attention is computed in blocks of C >= w queries: block b is
+// compared with the g global keys and the tokens from b C - w to (b + 1) C - 1 + w, and a mask
+// keeps the window. This takes N (C + 2w + g) scores, not N².
 #include <algorithm>
 #include <cmath>
 
@@ -27,7 +27,7 @@ namespace {
 
 constexpr int64_t least_block = 64;
 
-// How N tokens are split into blocks, and which keys each block is compared with.
+// The split of N tokens into blocks, and the keys that each block is compared with.
 struct Blocks {
   int64_t N, d, n, w, g;  // n: tokens of each of the d sequences that N tokens are split into
   bool causal;
@@ -90,7 +90,7 @@ struct Blocks {
     const Variable all = permute(reshape(x, {B, d, n, H, D}), {0, 2, 1, 3, 4});
     return slice(reshape(all, {B, n * d, H, D}), 1, 0, N);
   }
-  // How many tokens of each of the sequences() are real.
+  // The number of real tokens in each of the sequences().
   Tensor lengths_of_sequences(const std::vector<int32_t>& lengths) const {
     std::vector<int32_t> out;
     for (const int64_t length : lengths)
@@ -147,7 +147,7 @@ struct WindowOptions {
         .causal = true,
         .decodes = true,
         .cross_lengths = false,
-        // The weights of a part are stored otherwise than those of the whole, of which dropout keeps some.
+        // Dropout depends on the layout of the weights, which differs between a part and the whole.
         .needs = global_tokens == 0 && dropout == 0 ? Needs::neighbours : Needs::heads,
         .time = "N w D",
         .memory = global_tokens == 0 ? "N" : "N w"};
@@ -192,8 +192,8 @@ class Window final : public Variant {
     if (tokens - 1 > reach && tokens > options_.global_tokens) return {};
     return concat_message("softmax: ", tokens, " tokens all attend to each other");
   }
-  // Counts only the scores inside the window; whole blocks have more. Without global tokens the gradients
-  // compute them again.
+  // Counts only the scores inside the window; whole blocks have more. Without global tokens the
+  // gradients compute them again.
   Work work(int64_t queries, int64_t keys) const override {
     const Blocks blocks = cut(queries);
     const auto number = [](int64_t n) { return static_cast<double>(n); };
@@ -212,13 +212,13 @@ class Window final : public Variant {
   }
 
  private:
-  // How many tokens a query sees on each side, of N, at most `most`.
+  // The number of tokens that a query sees on each side, of N, at most `most`.
   int64_t reach(int64_t N, int64_t most) const {
     return std::min(std::min(options_.window, N) * std::min(options_.dilation, N), most);
   }
 
-  // Attention of some tokens to their neighbourhood, in which other queries are 0 and their results not
-  // used.
+  // Attention of some tokens to their neighbourhood; the queries of neighbours are 0 and their
+  // results unused.
   Variable attend_near(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) {
     const auto [begin, N] = pass.tokens;
     const int64_t n = inputs.q.size(1), H = inputs.q.size(2),
@@ -226,10 +226,10 @@ class Window final : public Variant {
                   after = config().causal ? 0 : before;
     const Variable around =
         pass.join->with_neighbours(concat({inputs.k, inputs.v}, 2), before, after);
-    // Without what is in front of the first token or behind the last one.
+    // Drops what lies before the first token or after the last one.
     const int64_t start = begin - before, first = std::max<int64_t>(0, -start),
                   end = std::min(around.size(1), N - start), own = std::min(n, N - begin);
-    if (own <= 0)  // padding alone: any result, that depends on the neighbours as others do
+    if (own <= 0)  // only padding: any result that depends on the neighbours as others do
       return slice(slice(around, 1, before, before + n), 2, H, 2 * H);
     const Variable near = slice(around, 1, first, end);
     const Inputs in{padded(slice(inputs.q, 1, 0, own), before - first, end - before - own),
