@@ -18,12 +18,12 @@ namespace {
 
 using Values = std::vector<double>;
 
-/// Attention of one head, with all that is compared.
+/// Attention of one head, with everything that is compared.
 struct Outcome {
   Tensor out, P, dq, dk, dv;  // P (N, N), the others (1, N, 1, D)
 };
 
-/// Attention with these weights, a function of q and k, by the oracle.
+/// Attention by its definition, with the weights given as a function of q and k.
 template <class Weights>
 Outcome defined_by(const HeadInputs& in, const Tensor& cotangent, const Weights& weights_of) {
   const Variable q(in.q, true), k(in.k, true), v(in.v, true);
@@ -50,7 +50,7 @@ Outcome uniform(const HeadInputs& in, const Tensor& cotangent, bool causal) {
   });
 }
 
-/// What query head h has of x (1, N, H or kv_heads, D), (1, N, 1, D) in f64.
+/// The slice of x (1, N, H or kv_heads, D) for query head h, (1, N, 1, D) in f64.
 Tensor of_head(const Tensor& x, int64_t h, const Tensor& q) {
   const int64_t at = h * x.size(2) / q.size(2);
   return x.slice(2, at, at + 1).to(DType::f64).contiguous();
@@ -76,8 +76,8 @@ std::vector<Outcome> outcomes_of(Variant& variant, const Tensor& q, const Tensor
   return heads;
 }
 
-/// Replaces the gradients of keys and values of each query head by the sum over the heads that share
-/// them, given the number of key heads.
+/// Replaces the gradients of keys and values of each query head by the sum over the heads that
+/// share them, given the number of key heads.
 void add_in_groups(std::vector<Outcome>& heads, int64_t key_heads) {
   const auto H = static_cast<int64_t>(heads.size()), size = H / key_heads;
   for (int64_t first = 0; first < H && size > 1; first += size)

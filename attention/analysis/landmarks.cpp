@@ -35,7 +35,7 @@ Tensor columns_of(const Tensor& x, const std::vector<int64_t>& which) {
   return rows_of(x.transpose(0, 1), which).transpose(0, 1).contiguous();
 }
 
-// With S, the kernel of all pairs.
+// landmark_error(), given S, the kernel of all pairs.
 double error_of(LandmarkTarget target, const Tensor& S, const Tensor& q, const Tensor& k,
                 const std::vector<int64_t>& J) {
   constexpr double tolerance = 1e-10;

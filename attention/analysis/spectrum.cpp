@@ -30,7 +30,7 @@ std::vector<double> cumulative_energy(const std::vector<double>& values, bool sq
 
 int64_t energy_rank(const std::vector<double>& values, double energy, bool squared) {
   const std::vector<double> held = cumulative_energy(values, squared);
-  // Rounding must not require a value more: the last sums differ from 1 by their rounding errors.
+  // Rounding must not require one more value: the last sums differ from 1 by their rounding errors.
   const auto enough = std::find_if(held.begin(), held.end(),
                                    [&](double share) { return share >= energy * (1 - 1e-12); });
   return std::min<int64_t>(enough - held.begin() + 1, static_cast<int64_t>(held.size()));

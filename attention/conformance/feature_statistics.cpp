@@ -1,5 +1,5 @@
-// performer_evidence(). Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi & Recht 2007.
-// analysis::softmax_variance() has the closed forms. Seeds are fixed, so that results are reproducible.
+// performer_evidence(). Choromanski et al. 2020 (arXiv 2009.14794), lemma 2, theorem 2; Rahimi &
+// Recht 2007. Closed forms: analysis::softmax_variance(). Seeds are fixed for reproducibility.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -301,7 +301,7 @@ void balanced_better(Findings& f) {
   }
 }
 
-// A softmax over the estimates of the kernel, as in some texts, estimates something else: its error
+// A softmax over estimates of the kernel, as in some texts, estimates something else: its error
 // does not decrease with the number of features.
 void softmax_of_features(Findings& f) {
   const Case c = small_case(0.25, 21);
@@ -326,8 +326,8 @@ void softmax_of_features(Findings& f) {
            "a softmax of features is a good estimate, so this check distinguishes nothing");
 }
 
-// Reference implementations add eps to features that underflow: attention is uniform from 2 N(0, 1)
-// on.
+// Reference implementations add eps to features that underflow, so attention is uniform from 2
+// N(0, 1) on.
 void no_collapse(Findings& f) {
   const int64_t N = 128, D = 64;
   for (const double std : {1.0, 2.0, 3.0}) {

@@ -111,7 +111,7 @@ void padding(const Subject& s, Findings& f) {
     each_near(f, concat_message("a padded sample of ", n[b], " tokens, in a batch and alone"),
               together.each(alone), run(*variant, w.each(alone), lengths({n[b]})), 1e-11);
   }
-  // Lengths of any strides are read correctly.
+  // Lengths with any strides are read correctly.
   for (const Layout layout : all_layouts()) {
     const Mask strided{.lengths = with_layout(mask.lengths, layout)};
     each_same(f, "lengths in layout " + to_string(layout) + " and contiguous",
@@ -319,7 +319,7 @@ void queries_and_keys(const Subject& s, Findings& f) {
   const auto variant = s.make();
   const Sample x = sample({2, 13, 2, 4});
   const Mask mask = lengths({13, 8});
-  // Tokens of their own, not the queries.
+  // Separate tokens, not the queries.
   const Variable tokens =
       variant->capabilities().uses_x ? Variable(normal({2, 13, 8}, 60)) : Variable();
   const auto without = [&] {
@@ -385,7 +385,7 @@ double column_error(const Tensor& a, const Tensor& b, int64_t column) {
   return largest > std::numeric_limits<float>::min() ? worst / largest : worst;
 }
 
-// Adds 2 cos(π d n / N) to number d of token n.
+// Adds 2 cos(π d n / N) to channel d of token n.
 void add_waves(Tensor& x) {
   const int64_t N = x.size(1), D = x.size(3);
   for (int64_t i = 0; i < N * D; ++i)
@@ -397,13 +397,13 @@ void add_waves(Tensor& x) {
 // One different token among equal ones, with the only nonzero value in column 0: this tests sums of
 // equal terms, whose rounding errors all have the same sign, and one weight divided by such a sum.
 // Landmarks of equal tokens would be equal, so tokens differ if queries are not separate: N(0, 1)
-// around waves, so that means of many tokens differ too, and matrices of landmarks are well conditioned,
-// since inverses multiply errors.
+// around waves, so that means of many tokens differ too, and matrices of landmarks are well
+// conditioned, since inverses multiply errors.
 void long_sums(const Subject& s, Findings& f) {
   const int64_t D = 4;
   const double most = 1e-5;
   const Capabilities can = s.capabilities();
-  // The longest that takes little: the error grows with the length.
+  // The longest that is still cheap: the error grows with the length.
   std::unique_ptr<Variant> wide;
   int64_t N = 0, queries = 0;
   for (const int64_t length : {1024, 4096, 16384, 65536}) {
@@ -413,7 +413,7 @@ void long_sums(const Subject& s, Findings& f) {
     const double operations = takes.forward.flops + 30 * takes.forward.exponentials;
     if (operations > 3e9 || takes.bytes > 1e8) break;
     wide = std::move(longer), N = length, queries = rows;
-    if (wide->parameter_count() > 256 * N) break;  // of pairs of tokens
+    if (wide->parameter_count() > 256 * N) break;  // parameters of pairs of tokens
   }
   if (!wide) return;
   const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
@@ -430,7 +430,7 @@ void long_sums(const Subject& s, Findings& f) {
   const Tensor hi = forward(*wide, in_f64(q), in_f64(k), in_f64(v));
   double worst = 0;
   for (const int64_t column : {0, 1}) {
-    // Of the last rows: in a single one, a weight with a sign may be near 0.
+    // Over the last rows: in a single one, a signed weight may be near 0.
     const auto last = [&](const Tensor& t) { return s.causal ? t.slice(1, N - 16, N) : t; };
     const double error = column_error(last(lo), last(hi), column);
     f.expect(error <= most, N, " tokens: expected a difference of f32 and f64 of at most ", most,
@@ -477,8 +477,8 @@ int64_t clear_vanished(const Tensor& a, Tensor& b) {
 }
 
 void large_norms(const Subject& s, Findings& f) {
-  // Scores with a standard deviation of up to 160,000 sqrt(D): exponents outside the range of any dtype,
-  // unless a maximum is subtracted. At D = 64, features of the softmax kernel underflow first.
+  // Scores with a standard deviation of up to 160,000 sqrt(D): exponents outside any dtype, unless
+  // a maximum is subtracted. At D = 64, features of the softmax kernel underflow first.
   const int64_t N = 100, D = 64;
   const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
   const auto wide = s.make({.heads = 1, .dim = D, .max_length = N});
@@ -588,7 +588,7 @@ bool equal(const nn::StateDict& a, const nn::StateDict& b) {
 void state(const Subject& s, Findings& f) {
   const auto variant = s.make();
   const Sample x = sample({2, 13, 2, 4});
-  // Passes, in training or not, draw nothing (gradient accumulation has several); they may count
+  // Passes, in training or not, redraw nothing (gradient accumulation has several); they may count
   // metrics.
   nn::StateDict before = variant->state_dict();
   for (auto& [name, tensor] : before) tensor = tensor.clone();

@@ -35,7 +35,7 @@ Tensor earlier(int64_t N) {
   for (int64_t i = 0; i < N; ++i) out.slice(2, i, i + 1).slice(3, i, i + 1).fill(0);
   return out;
 }
-// x with 1 in place of 0, to divide by: 0 / 0 is 0.
+// x with 1 in place of 0, as a divisor: 0 / 0 gives 0.
 Variable or_one(const Variable& x) {
   Tensor zero = Tensor::empty(x.shape(), DType::u8);
   const auto values = x.value().to_vector<double>();
@@ -43,7 +43,7 @@ Variable or_one(const Variable& x) {
                  [](double y) { return y == 0; });
   return where(zero, ones(x.shape(), x.dtype()), x);
 }
-// 1 where a number of x is at least the count-th largest of its row.
+// 1 where an element of x is at least the count-th largest of its row.
 Tensor highest(const Tensor& x, int64_t count) {
   Tensor out = Tensor::empty(x.shape(), DType::u8);
   const auto values = x.to_vector<double>();
@@ -113,7 +113,7 @@ Variable forgetting(const Variable& q, const Variable& k, const Variable& log_de
 Variable path(const Variable& q, const Variable& k, const Variable& w, const Variable& beta,
               const Variable& log_decay, const Tensor& visible) {
   const int64_t N = q.size(1);
-  // Row i of the scores: q_i of i, and the keys j <= i after i matrices.
+  // Row i of the scores: q_i with the keys j <= i, multiplied by H_(j+1), …, H_i.
   Variables rows;
   Variable keys;  // (B, H, tokens so far, D)
   for (int64_t i = 0; i < N; ++i) {
@@ -256,7 +256,7 @@ Variable lara(const Variable& q, const Variable& k, int64_t landmarks, bool bala
   const Variable X = scale * heads(q), Y = scale * heads(k);
   const Variable x_mean = segment_means(X, landmarks), mu = x_mean + segment_means(Y, landmarks);
   const Variable xi = exp(matmul(mu, transposed(Y)) - transposed(half_square(Y)));  // (B, H, C, N)
-  // N(μ_c; μ_c', I) / N(μ_c; 0, I), and of its own density.
+  // N(μ_c; μ_c', I) / N(μ_c; 0, I), and the same for its own density.
   const Variable densities = exp(matmul(mu, transposed(mu)) - transposed(half_square(mu)));
   const Variable own = exp(half_square(mu));
   Variable alpha = transposed(own / sum(densities, {3}, true));
@@ -464,7 +464,7 @@ Variable rwkv7(const Variable& q, const Variable& read, const Variable& removed,
   const int64_t N = q.size(1);
   const Variable L = retention(read, removed, log_decay),
                  values = only(earlier(N), retention(read, written, log_decay));
-  // Row i of R = (I + L_p)⁻¹ L_u is what token i reads: that of the values, less what was removed.
+  // Row i of R = (I + L_p)⁻¹ L_u is what token i reads: values, less what was removed.
   Variable R = slice(values, 2, 0, 1);
   for (int64_t i = 1; i < N; ++i) {
     const Variable gone = matmul(slice(slice(L, 2, i, i + 1), 3, 0, i), R);
@@ -497,7 +497,7 @@ Variable mamba3(const Variable& q, const Variable& k, const Variable& steps, con
                   3);
   };
   const Variable Q = rotated(q), K = rotated(k);
-  // The share that a token leaves to the key before it; that of a token behind the last one is not visible.
+  // The share that a token leaves to the key before it; after the last token it is not visible.
   const Variable left = (1 - blends) * steps,
                  of_next = concat({slice(left, 1, 1, N), slice(left, 1, 0, 1)}, 1);
   return retention(Q, K * unsqueeze(blends * steps, 3), log_decay) +

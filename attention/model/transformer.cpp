@@ -10,11 +10,11 @@
 namespace longhand::attention {
 namespace {
 
-// As pool(), of sequences of which x (B, n, d) has some tokens: the sum of what each part has.
+// Like pool(), for sequences of which x (B, n, d) is a part: sums the contributions of all parts.
 Variable joined_pool(const Variable& x, const Tensor& lengths, const std::string& pooling,
                      const nn::Pass& pass) {
   const int64_t B = x.size(0), n = x.size(1);
-  // The weights of these tokens in the whole.
+  // The weights of these tokens in the pooled vectors.
   Tensor weights = Tensor::zeros({B, n, 1}, x.dtype()),
          chosen = Tensor::zeros({B, n, 1}, DType::u8);
   for (int64_t b = 0; b < B; ++b) {
@@ -48,7 +48,7 @@ Variable pool(const Variable& x, const Tensor& lengths, const std::string& pooli
   return sum(where(real_tokens(lengths, N).squeeze(3), x, 0), {1}) * Variable(weight);
 }
 
-// x (B, n, d) with its positions: those of the pass, or from `first` on.
+// x (B, n, d) with positions added: those of the pass, or from `first` on.
 Variable with_positions(const nn::Position& position, const Variable& x, const nn::Pass& pass,
                         int64_t first = 0) {
   if (!pass.tokens.of) return position.forward(x, first);
@@ -67,7 +67,7 @@ nn::Scope in_f64(nn::Scope scope) {
 Embeddings::Embeddings(const nn::Scope& scope_, const TransformerConfig& config)
     : Module(scope_),
       token_(scope("token"), config.vocabulary, config.d_model),
-      // ALiBi is in the attention.
+      // ALiBi is applied in the attention.
       position_(scope("position"), config.positions == "alibi" ? "none" : config.positions,
                 config.max_length + config.has_class_token(), config.d_model),
       dropout_(scope("dropout"), config.dropout) {
@@ -209,7 +209,7 @@ Variable Transformer::forward(const Tensor& tokens, const Tensor& lengths, const
       n += extra;
     }
   }
-  // The end of the last part is padding.
+  // The tokens of the last part past N are padding.
   if (pass.join && !lengths.defined() && N < pass.join->parts() * tokens.size(1))
     mask.lengths = Tensor::full({tokens.size(0)}, static_cast<double>(N), DType::i32);
   for (const auto& block : blocks_) {

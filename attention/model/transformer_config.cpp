@@ -18,7 +18,7 @@ std::string in_layer(int64_t layer, const std::string& name) {
   return std::to_string(layer) + '.' + name;
 }
 
-// The linear layers of a block, also queries and keys that its variant does not use.
+// The linear layers of a block, including queries and keys that its variant does not use.
 std::vector<LinearLayer> linears_of_block(const TransformerConfig& c, int64_t layer) {
   const int64_t d = c.d_model, kv = d / c.heads * (c.kv_heads ? c.kv_heads : c.heads);
   std::vector<LinearLayer> all{{"attention.query", d, d, 0, 0},
@@ -39,8 +39,8 @@ std::vector<LinearLayer> linears_of_block(const TransformerConfig& c, int64_t la
 
 bool has_alibi(const std::string& variant) { return spec(variant).alibi; }
 
-// Throws ConfigError for an option of [model], given in `model` or not, that has no effect; `any_projects` and
-// `any_alibi`: whether a layer has queries and keys, and scores for ALiBi.
+// Throws ConfigError for an option of [model], given in `model` or not, that has no effect;
+// `any_projects` and `any_alibi` tell whether a layer has queries and keys, and scores for ALiBi.
 void check_effects_of(const Options& model, const TransformerConfig& c, const std::string& variants,
                       bool any_projects, bool any_alibi) {
   model.require(any_projects || c.positions != "rotary", "positions", no_use_for_rotary(variants));
@@ -56,7 +56,7 @@ void check_effects_of(const Options& model, const TransformerConfig& c, const st
                      "\"learned\", \"sinusoidal\" or \"none\""));
 }
 
-// What is wrong with low_rank; empty: nothing.
+// The error in low_rank; empty if there is none.
 std::string low_rank_problem(const TransformerConfig& c) {
   const int64_t given = std::ssize(c.low_rank), all = c.layers * c.linears_per_block();
   if (given != 1 && given != all)
@@ -277,7 +277,7 @@ EffectiveValues TransformerConfig::check_attention() const {
 
 namespace {
 
-// The options of each layer: its own ones, and those of the section that its variant declares.
+// The options of each layer: its own, and those of the section that its variant declares.
 std::vector<Options> options_of_layers(const Options& section,
                                        const std::vector<std::string>& variants) {
   std::vector<Options> layers;

@@ -7,7 +7,7 @@ namespace {
 
 py::object numpy(const char* name) { return py::module_::import("numpy").attr(name); }
 
-// The dtype of a format of struct.pack(); nothing: none.
+// The dtype of a format of struct.pack(), if there is one.
 std::optional<DType> dtype_of_format(const std::string& format, py::ssize_t bytes) {
   if (format == "f") return DType::f32;
   if (format == "d") return DType::f64;
@@ -50,7 +50,7 @@ Tensor tensor_of(py::handle array, const std::string& what) {
     }
     const Shape shape(std::vector<int64_t>(info->shape.begin(), info->shape.end()));
     const void* const data = info->ptr;
-    // The last tensor may be destroyed where the interpreter is released.
+    // The last tensor may be destroyed by a thread that does not hold the GIL.
     const std::shared_ptr<const void> owner(info.release(), [](py::buffer_info* held) {
       const py::gil_scoped_acquire gil;
       delete held;

@@ -1,6 +1,6 @@
-// longhand.check(): the conformance suite on a function of arrays. The function takes the place of a variant of the
-// library (conformance::Substitution), whose parameters, options and capabilities it has, and whose gradients stand in
-// for those that it does not give.
+// longhand.check(): the conformance suite on a function of arrays. The function takes the place of
+// a variant of the library (conformance::Substitution), whose parameters, options and capabilities
+// it has, and whose gradients replace those that it does not return.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -20,7 +20,7 @@ using namespace attention;
 using namespace attention::conformance;
 using namespace py::literals;
 
-/// What the elements of padding are when the function is called.
+/// The value of padding elements when the function is called.
 constexpr double padding_value = 3;
 
 /// Elements beyond the range of f32 become ±1e30.
@@ -51,7 +51,7 @@ std::map<std::string, bool> parameters_of(const py::object& function) {
   return out;
 }
 
-/// The function to check, and the variant that it is to be.
+/// The function to check, and the variant whose place it takes.
 class Subjected {
  public:
   Subjected(py::object function, py::object vjp, const std::string& name, const Options& options,
@@ -82,7 +82,7 @@ class Subjected {
   int64_t calls = 0;  // of the function
   bool interrupted = false;
 
-  /// Whether the function computes what this variant does: it has these options, or takes those that differ.
+  /// Whether the function can be this variant: it has these options or takes those that differ.
   bool applies_to(const Config& config, bool causal) const {
     if (config.causal != causal && !takes("causal")) return false;
     Config own = config;
@@ -134,8 +134,8 @@ class Subjected {
   }
 
  private:
-  // q, k, v, further arrays of one shape, and x if the variant reads it; as many results, those of
-  // padding cleared.
+  // Takes q, k, v, further arrays of one shape, and x if the variant reads it; returns `results`
+  // arrays, cleared at padding.
   std::vector<Tensor> call(const Variant& variant, const py::object& function,
                            std::vector<Tensor> arrays, const Mask& mask, int results) {
     const Tensor& q = arrays[0];
@@ -150,7 +150,7 @@ class Subjected {
         if (all_finite(each)) each = with_padding(each, known, 0);
       return found;
     }
-    // A function that knows no padding gets each sequence without it.
+    // A function that does not support padding gets each sequence without it.
     std::vector<Tensor> found;
     for (int i = 0; i < results; ++i)
       found.push_back(Tensor::zeros(i < 3 ? arrays[i].shape() : arrays.back().shape(), q.dtype()));
@@ -248,8 +248,8 @@ class Subjected {
   std::set<std::string> takes_;
 };
 
-/// The variant of the library that the function is compared with. Parameters are moved from their initial values, of
-/// which many are 0 or 1.
+/// Moves the parameters of the variant that the function is compared with from their initial
+/// values, many of which are 0 or 1.
 void move_parameters(Variant& variant) {
   uint64_t seed = 100;
   for (auto& [name, parameter] : variant.named_parameters()) {
@@ -260,7 +260,7 @@ void move_parameters(Variant& variant) {
   }
 }
 
-/// The same numbers as the variant of the library, with the same parameters.
+/// The same results as the variant of the library with the same parameters.
 void reference(const Subject& subject, Findings& f) {
   const auto own = subject.make({.max_length = 131}), other = subject.make({.max_length = 131});
   own->substitute({});
@@ -277,7 +277,7 @@ void reference(const Subject& subject, Findings& f) {
   f.measured("differs by ", worst);
 }
 
-/// Two calls with the same arrays give the same bits, and do not write to them.
+/// Two calls with the same arrays give bitwise identical results and do not write to them.
 void deterministic(const Subject& subject, Findings& f) {
   const auto variant = subject.make({.max_length = 67});
   const Sample x = sample({2, 67, 2, 4}), before = x.each([](const Tensor&t) { return t.clone(); });
@@ -289,7 +289,7 @@ void deterministic(const Subject& subject, Findings& f) {
            distance(first, second));
 }
 
-/// The golden cases of the variant in a folder whose options the function has, in f64.
+/// Runs in f64 the golden cases of the variant in a folder whose options the function has.
 void golden(const std::string& name, const std::filesystem::path& folder, bool causal,
             Subjected& function, Findings& f) {
   std::vector<std::filesystem::path> files;
@@ -319,7 +319,7 @@ void golden(const std::string& name, const std::filesystem::path& folder, bool c
       else if (option == "max_len")
         config.max_length = value.cast<int64_t>();
       else if (option == "kernel" && name == "performer" && text("kernel") == "softmax")
-        config.options.set(option, std::string("positive"));  // the estimator is called so there
+        config.options.set(option, std::string("positive"));  // the estimator's name there
       else if (option != "type")
         config.options.set(option, option_value(option, value));
     }
@@ -391,7 +391,7 @@ struct Report {
   }
 };
 
-/// The invariants that are run, if the function has what they need; `skipped` gets the others.
+/// The invariants to run, as far as the function has what they need; `skipped` receives the others.
 std::vector<std::string> usual_checks(const std::optional<std::string>& name,
                                       const Subjected& function,
                                       std::map<std::string, std::string>& skipped) {
@@ -419,7 +419,7 @@ Report check_function(const py::object& function, const std::optional<std::strin
                       const std::optional<std::vector<std::string>>& checks,
                       const std::optional<std::filesystem::path>& golden_folder,
                       const py::kwargs& given) {
-  // Without a name, softmax has the place of a variant, and nothing compares with its numbers.
+  // Without a name, softmax takes the variant's place, and nothing is compared with its results.
   const std::string name = name_.value_or("softmax");
   const Options options = options_of("attention", given);
   const bool f32 = float_dtype(dtype) == DType::f32;

@@ -1,5 +1,5 @@
-// The Python module longhand: attention on NumPy arrays, its definitions, checks of functions, and tasks. README.md
-// describes it.
+// The Python module longhand: attention on NumPy arrays, definitions, checks of functions, and
+// tasks. See README.md.
 #include <map>
 #include <memory>
 #include <string>
@@ -29,7 +29,7 @@ struct Arguments {
   attention::Inputs inputs;
   attention::Mask mask;
 
-  /// With gradients of all float arrays, or of none.
+  /// Tracks gradients of all float arrays, or of none.
   Arguments(py::handle q, py::handle k, py::handle v, py::handle x, py::handle lengths,
             py::handle keep, py::handle bias, bool gradients) {
     const auto leaf = [&](py::handle array, const char* name) {
@@ -57,7 +57,7 @@ struct Arguments {
   }
 };
 
-/// Gradients of one call, once.
+/// The gradients of one call; can be used once.
 class Pullback {
  public:
   Pullback(std::shared_ptr<attention::Variant> variant, const Arguments& arguments, Variable out)

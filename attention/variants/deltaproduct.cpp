@@ -87,7 +87,7 @@ void deltaproduct_rotation(Findings& f) {
   const auto variant = make_variant(
       "deltaproduct", {{"silu", false}, {"negative", true}, {"norm", false}, {"gate", false}},
       {.heads = 1, .dim = 2, .max_length = N, .causal = true});
-  // x is q, long: (1, 0) first, with strengths sigmoid(x P) = 1 and 0, then (0, 1), with 1 and 1.
+  // x is q, large: (1, 0) first, with strengths sigmoid(x P) = 1 and 0, then (0, 1), with 1 and 1.
   const double angle = 0.3, always = 400;
   set(*variant, {{"step_bias", Tensor::full({1}, -800, DType::f64)},  // no decay
                  {"step.weight", Tensor::zeros({1, 2}, DType::f64)},

@@ -136,8 +136,8 @@ class Lara final : public Variant {
     } else {
       const Variable own = sum(W * centre, {-1}, true) - half_square(centre, 1);
       const Variable t = softmax(of_real(real, matmul(Q, transposed(x_mean), scale)));
-      // A density over the mixture that contains it is at most 1: enforced despite rounding, and
-      // for landmarks that the sample does not have.
+      // The ratio of a density to a mixture that contains it is at most 1: enforced despite
+      // rounding, and for landmarks that the sample does not have.
       const Variable ratio = exp(-relu(mixture - own));
       // log max(α, least), as log(relu(α - least) + least)
       const Variable above =

@@ -1,4 +1,4 @@
-// What longhand analyse attention computes.
+// Implements longhand analyse attention.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,8 +51,8 @@ std::vector<Mapped> maps_of_run(const AttentionOptions& a, const LoadedRun& run,
   return out;
 }
 
-/// What the state of a recurrence holds of each token after the last one (D, N): the weights of a last
-/// query that reads one channel of keys.
+/// What the state of a recurrence holds of each token after the last one (D, N): the weights of a
+/// last query that reads one channel of keys.
 Tensor state_map(longhand::attention::Variant& variant, longhand::attention::Inputs in) {
   const int64_t N = in.q.size(1), D = in.q.size(3);
   Tensor out = Tensor::zeros({D, N}, DType::f64);

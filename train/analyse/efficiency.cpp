@@ -1,4 +1,4 @@
-// What longhand analyse efficiency computes.
+// Implements longhand analyse efficiency.
 #include <fmt/format.h>
 
 #include <map>
@@ -11,7 +11,7 @@ namespace {
 
 Cell size_cell(int64_t size) { return size ? Cell(size) : Cell(); }
 
-/// How many times less the baseline's cost is at the same length.
+/// The baseline's cost at the same length, as a multiple of this cost.
 Cell saved(const std::vector<Cost>& costs, const Cost& cost, double Cost::*value) {
   for (const Cost& each : costs)
     if (each.attention == "softmax" && each.length == cost.length)
@@ -58,7 +58,7 @@ Table slope_table(const std::string& varied, const std::string& fixed,
   return table;
 }
 
-/// The tables of the Linformer paper: one row for each variant and length, one column for each size.
+/// The tables of the Linformer paper: one row per variant and length, one column per size.
 Table saved_table(const std::string& name, const std::string& title, const EfficiencyOptions& a,
                   const std::vector<Cost>& costs, double Cost::*value) {
   Table table{name, title, "", {{"attention", ""}, {"length", ""}}};

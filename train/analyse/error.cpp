@@ -1,4 +1,4 @@
-// What longhand analyse error computes.
+// Implements longhand analyse error.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct Found {
   VariantError error;
 };
 
-/// The option that sets its size; the rank of lowrank is one like others here.
+/// The option that sets its size; the rank of lowrank is treated like other options here.
 std::string size_of(const Candidate& candidate) {
   return candidate.variant == "lowrank" ? "" : size_option(candidate.variant);
 }
@@ -100,7 +100,7 @@ Table error_table(const std::vector<Found>& all) {
   return table;
 }
 
-/// How errors decrease with size, next to what is expected of random features.
+/// How errors decrease with size, compared with the expectation for random features.
 Table slope_table(const std::vector<Found>& all) {
   Table table{
       "slopes", "Exponents of errors against size: error ~ size^exponent",

@@ -1,4 +1,4 @@
-// What longhand analyse heuristics computes.
+// Implements longhand analyse heuristics.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -27,7 +27,7 @@ data::Scores scores_of(longhand::attention::Transformer& model, int64_t batch_si
   };
 }
 
-/// Ranges in the order of their numbers, other groups by name.
+/// Sorts ranges by number, other groups by name.
 std::vector<std::string> in_order(const std::map<std::string, data::Accuracy>& groups) {
   std::vector<std::string> out;
   for (const auto& [name, accuracy] : groups) out.push_back(name);

@@ -1,4 +1,4 @@
-// What longhand analyse kernel computes.
+// Implements longhand analyse kernel.
 #include <fmt/format.h>
 
 #include <algorithm>

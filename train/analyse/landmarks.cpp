@@ -1,4 +1,4 @@
-// What longhand analyse landmarks computes.
+// Implements longhand analyse landmarks.
 #include <fmt/format.h>
 
 #include <algorithm>

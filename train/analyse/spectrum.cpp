@@ -1,4 +1,4 @@
-// What longhand analyse spectrum computes.
+// Implements longhand analyse spectrum.
 #include <fmt/format.h>
 
 #include "longhand/attention/analysis/spectrum.h"
@@ -31,7 +31,7 @@ Results spectrum(const SourceOptions& options, const LoadedRun* run,
                     {"rank90_squared", s.rank90_squared, "rank 90 % σ²"},
                     {"entropy_rank", s.entropy_rank, "entropy rank"},
                     {"share", share, "share", 3}});
-    // At most 128 points a curve.
+    // At most 128 points per curve.
     const size_t step = (s.points.size() + 127) / 128;
     for (size_t p = 0; p < s.points.size(); p += p < 16 ? 1 : step)
       add_row(values, {source_fields(source),
