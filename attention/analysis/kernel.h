@@ -13,7 +13,7 @@
 
 namespace longhand::attention::analysis {
 
-// In these u = W x (…, m) for rows w_l of N(0, I).
+// Below, u = W x (…, m) for rows w_l of N(0, I).
 
 /// Estimators of the softmax kernel: E φ(x)·φ(y) = exp(x·y).
 enum class Estimator {
@@ -94,7 +94,7 @@ struct KernelError {
   /// landmarks are all points.
   double expected = 0;
   /// Random features: squared errors relative to their expectation; 1 for independent rows.
-  /// Negative eigenvalues are impossible for either method, but for rounding.
+  /// Negative eigenvalues are impossible for either method, except for rounding.
   Estimate ratio{};
   double least_eigenvalue = 0;  // the smallest of all draws, relative to the largest one of K
   /// The mean of `ensemble` matrices of this size, and one matrix of ensemble times this size.

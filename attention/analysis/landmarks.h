@@ -12,7 +12,7 @@
 
 namespace longhand::attention::analysis {
 
-/// The matrix that landmarks approximate. J is m tokens sampled without replacement.
+/// The matrix that landmarks approximate. J is a set of m tokens sampled without replacement.
 enum class LandmarkTarget {
   linear,       // S = Q Kᵀ, by S[:, J] S[J, J]⁺ S[J, :]
   exponential,  // S = exp(Q Kᵀ / sqrt(D)), in the same way
@@ -28,7 +28,7 @@ double landmark_error(LandmarkTarget target, const Tensor& q, const Tensor& k,
 
 struct LandmarkOptions {
   int64_t tokens = 50, dim = 10;
-  std::vector<int64_t> landmarks{};  // their numbers; empty: 1 … min(tokens, 2 dim)
+  std::vector<int64_t> landmarks{};  // numbers m; empty: 1 … min(tokens, 2 dim)
   int64_t draws = 200;
   double norm = 0;  // root mean square norm of queries and keys; 0: sqrt(dim), entries of N(0, 1)
   uint64_t seed = 0;

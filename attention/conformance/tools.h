@@ -66,7 +66,7 @@ std::unique_ptr<Variant> make_variant(const std::string& name, const OptionSet& 
 
 /// While it exists, make_variant() on this thread passes each variant of this name to `on_made`,
 /// which may replace its results by those of a function (Variant::substitute()): the suite then
-/// checks that function. `tolerance` is the least in comparisons, for functions in f32.
+/// checks that function. Comparisons use at least `tolerance`, for functions in f32.
 class Substitution {
  public:
   using OnMade = std::function<void(Variant&)>;
@@ -170,7 +170,7 @@ Tensor weights(Variant& variant, const Tensor& q, const Tensor& k, const nn::Pas
 
 /// Returns max |a - b| / (1 + max |b|); infinite if shapes differ, NaN if any element is.
 double distance(const Tensor& a, const Tensor& b);
-/// Expects a distance of at most `tolerance`, or a larger one of a Substitution, and returns it.
+/// Expects a distance of at most `tolerance` (or a Substitution's, if larger), and returns it.
 double near(Findings& f, const std::string& what, const Tensor& a, const Tensor& b,
             double tolerance);
 /// Does the same for results and gradients of q, k and v; returns the largest distance.

@@ -29,9 +29,8 @@ Variable apply(const Variable& weights, const Variable& v);
 
 // ---- softmax and its approximations -------------------------------------------------------------
 
-/// softmax(scale Q Kᵀ + bias) over the visible keys; scale 0 means 1/sqrt(D). Vaswani et
-/// al. 2017 (arXiv 1706.03762), eq. 1. With Visibility::window: Beltagy et al. 2020 (arXiv
-/// 2004.05150), 3.1.
+/// softmax(scale Q Kᵀ + bias) over the visible keys; scale 0 means 1/sqrt(D). Vaswani et al. 2017
+/// (arXiv 1706.03762), eq. 1. With Visibility::window: Beltagy et al. 2020 (arXiv 2004.05150), 3.1.
 Variable softmax(const Variable& q, const Variable& k, const Tensor& visible, double scale = 0,
                  const Variable& bias = {});
 
@@ -79,8 +78,8 @@ Variable clustered(const Variable& q, const Variable& k, const Tensor& clusters,
 /// sqrt(D))) with ω = D^(-1/4) (q̄ + k̄). Zheng et al. 2023 (arXiv 2302.04542), eq. 16-18.
 Variable eva(const Variable& q, const Variable& k, int64_t window, int64_t chunk, bool causal);
 
-/// Σ_c w_ic ξ(y_j, μ_c) / Σ_j ξ(y_j, μ_c), for importance weights w of the means μ_c = x̄_c + ȳ_c
-/// of m segments, x, y = D^(-1/4) q, D^(-1/4) k. Zheng et al. 2022 (arXiv 2204.04667), eq. 14-15.
+/// Σ_c w_ic ξ(y_j, μ_c) / Σ_j ξ(y_j, μ_c), for normalised importance weights w of means μ_c = x̄_c
+/// + ȳ_c of m segments, x, y = D^(-1/4) (q, k). Zheng et al. 2022 (arXiv 2204.04667), eq. 14-15.
 Variable lara(const Variable& q, const Variable& k, int64_t landmarks, bool balance);
 
 /// a_ij / Σ_j a_ij over the visible keys with a_ij = exp(q_i·k_j / sqrt(D)) where |i - j| < window,
@@ -97,9 +96,8 @@ Variable latent(const Variable& q, const Variable& k, const Variable& L, const T
 Variable linformer(const Variable& q, const Variable& k, const Variable& E, const Variable& F);
 
 /// softmax(Q K̃ᵀ) A⁺ softmax(Q̃ Kᵀ), A = softmax(Q̃ K̃ᵀ), scores over sqrt(D), with landmarks Q̃,
-/// K̃, the means of m segments, the shorter ones first. A⁺ is the Moore-Penrose inverse, or, with
-/// iterations > 0, its approximation by that many iterations. Xiong et al. 2021 (arXiv 2102.03902),
-/// eq. 13-14.
+/// K̃, the means of m segments, the shorter ones first. A⁺ is the Moore-Penrose inverse or, if
+/// iterations > 0, its approximation by that many. Xiong et al. 2021 (arXiv 2102.03902), eq. 13-14.
 Variable nystrom(const Variable& q, const Variable& k, int64_t landmarks, int64_t iterations = 0);
 
 /// The softmax weights truncated to rank r, U_r U_rᵀ P with P = U Σ Vᵀ. Eckart & Young 1936.
@@ -134,8 +132,7 @@ Variable t2r_features(const Variable& x, const Variable& W, const Variable& b);
 Variable performer_features(const std::string& kernel, const Variable& x, const Variable& W,
                             double eps = 0, const Variable& phases = {});
 
-/// [cos W x, sin W x], or cos(W x + b) with phases b: features for exp(-|x - y|²/2). Rahimi & Recht
-/// 2007.
+/// [cos W x, sin W x], or cos(W x + b) with phases b, for exp(-|x - y|²/2). Rahimi & Recht 2007.
 Variable gaussian_features(const Variable& x, const Variable& W, const Variable& phases = {});
 
 // ---- other kernels ------------------------------------------------------------------------------
@@ -149,7 +146,7 @@ Variable efficient(const Variable& q, const Variable& k, const Tensor& visible);
 Variable gaussian(const Variable& q, const Variable& k, const Tensor& visible, double sigma = 1,
                   bool normalized = true);
 
-/// σ(q_i·k_j / sqrt(D) + bias) over the visible keys. Ramapuram et al. 2024 (arXiv 2409.04431), eq. 3.
+/// σ(q_i·k_j / sqrt(D) + bias) over visible keys. Ramapuram et al. 2024 (arXiv 2409.04431), eq. 3.
 Variable sigmoid(const Variable& q, const Variable& k, const Tensor& visible, double bias);
 
 /// κ(Q, L) (κ(L, L) + gamma I)⁻¹ κ(L, K) for landmarks L (B, d, H, D). Chen et al. 2021, eq. 6.
@@ -176,20 +173,23 @@ Variable log_linear(const Variable& q, const Variable& k, const Variable& log_de
 Variable delta(const Variable& q, const Variable& k, const Variable& beta,
                const Variable& log_decay = {}, const Variable& read = {});
 
-/// W = A_u - A_p (I + L_p)⁻¹ L_u, with A_y = retention(q, y, g) and L_y the part of retention(r, y, g) below its
-/// diagonal: the weights of the rule S_i = S'_i - p_i (S'_iᵀ r_i)ᵀ + u_i v_iᵀ, S'_i = diag(e^{g_i}) S_(i-1), which reads
-/// with r, removes with p and writes with u. Peng et al. 2025 (arXiv 2503.14456), section 4.
+/// W = A_u - A_p (I + L_p)⁻¹ L_u, with A_y = retention(q, y, g) and L_y the part of retention(r, y,
+/// g) below its diagonal: the weights of the rule S_i = S'_i - p_i (S'_iᵀ r_i)ᵀ + u_i v_iᵀ,
+/// S'_i = diag(e^{g_i}) S_(i-1), which reads with r, removes with p and writes with u. Peng et al.
+/// 2025 (arXiv 2503.14456), section 4.
 Variable rwkv7(const Variable& q, const Variable& read, const Variable& removed,
                const Variable& written, const Variable& log_decay);
 
-/// W = retention(x, β k, g) with x_i = (A_i + diag(λ))⁻¹ q_i, A_i = Σ_(j<=i) e^(g_(j+1) + … + g_i) β_j k_j k_jᵀ, for beta and
-/// log_decay (B, N, H) and lambda (H, D). von Oswald et al. 2025 (arXiv 2506.05233).
+/// W = retention(x, β k, g) with x_i = (A_i + diag(λ))⁻¹ q_i, A_i = Σ_(j<=i) e^(g_(j+1) + … + g_i)
+/// β_j k_j k_jᵀ, for beta and log_decay (B, N, H) and lambda (H, D). von Oswald et al. 2025 (arXiv
+/// 2506.05233).
 Variable mesa(const Variable& q, const Variable& k, const Variable& beta, const Variable& log_decay,
               const Variable& lambda);
 
-/// W_ij = (R_i q_i)·(R_j k_j) e^(g_(j+1) + … + g_i) (λ_j Δ_j + (1 - λ_(j+1)) Δ_(j+1)) for j < i, and q_i·k_i λ_i Δ_i
-/// for j = i, for steps Δ, blends λ and decays g (B, N, H). R_i rotates the pair of channels l and l + m by θ_1l + … +
-/// θ_il, for angles θ (B, N, H, m). Lahoti et al. 2026 (arXiv 2603.15569), section 3.
+/// W_ij = (R_i q_i)·(R_j k_j) e^(g_(j+1) + … + g_i) (λ_j Δ_j + (1 - λ_(j+1)) Δ_(j+1)) for j < i,
+/// and q_i·k_i λ_i Δ_i for j = i, for steps Δ, blends λ and decays g (B, N, H). R_i rotates the
+/// pair of channels l and l + m by θ_1l + … + θ_il, for angles θ (B, N, H, m). Lahoti et al. 2026
+/// (arXiv 2603.15569), section 3.
 Variable mamba3(const Variable& q, const Variable& k, const Variable& steps, const Variable& blends,
                 const Variable& log_decay, const Variable& angles);
 

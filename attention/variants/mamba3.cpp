@@ -6,8 +6,8 @@
 //   q'_i = R_i (norm(q_i) + c),   k'_i = R_i (norm(k_i) + d)
 //
 // where R_i rotates the pair of channels l and l + m of the first 2 m by θ_1l + … + θ_il,
-// θ_i = π Δ_i tanh(x_i W_θ); s and b are learned for each head, c and d for each channel, and the norms
-// have learned weights. The result is gated by silu(x W). A_i is at least 1e-4.
+// θ_i = π Δ_i tanh(x_i W_θ); s and b are learned for each head, c and d for each channel, and the
+// norms have learned weights. The result is gated by silu(x W). A_i is at least 1e-4.
 //
 // Each token is written with two coefficients: in o_i, λ_i Δ_i for itself, and
 // λ_j Δ_j + (1 - λ_(j+1)) Δ_(j+1) for earlier ones. So one scan over the previous tokens' keys and

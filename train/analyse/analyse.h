@@ -69,7 +69,7 @@ struct AttentionMaps {
 AttentionMaps attention(const AttentionOptions& options, const LoadedRun* run,
                         const OnProgress& on_progress);
 
-/// Shortcut baselines: accuracy without reading the whole input; and of `model`, unless it is null.
+/// Shortcut baselines: accuracy without reading the whole input, and of `model`, unless it is null.
 Results heuristics(data::HeuristicOptions options, const data::Task& task, Experiment* model,
                    const OnProgress& on_progress);
 
