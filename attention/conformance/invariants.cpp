@@ -477,8 +477,8 @@ int64_t clear_vanished(const Tensor& a, Tensor& b) {
 }
 
 void large_norms(const Subject& s, Findings& f) {
-  // Scores with a standard deviation of up to 160,000 sqrt(D): exponents outside any dtype, unless
-  // a maximum is subtracted. At D = 64, features of the softmax kernel underflow first.
+  // Scores with a standard deviation of up to 160,000 sqrt(D): exponents outside any dtype's range,
+  // unless a maximum is subtracted. At D = 64, features of the softmax kernel underflow first.
   const int64_t N = 100, D = 64;
   const auto narrow = s.make({.heads = 1, .dim = D, .max_length = N, .dtype = DType::f32});
   const auto wide = s.make({.heads = 1, .dim = D, .max_length = N});

@@ -391,7 +391,7 @@ struct Report {
   }
 };
 
-/// The invariants to run, as far as the function has what they need; `skipped` receives the others.
+/// The invariants for which the function has what they need; `skipped` receives the others.
 std::vector<std::string> usual_checks(const std::optional<std::string>& name,
                                       const Subjected& function,
                                       std::map<std::string, std::string>& skipped) {

@@ -60,7 +60,7 @@ class Clustered final : public Variant {
     return options_.topk > 0 ? tokens : options_.clusters;
   }
   // Counts the distances of Lloyd's algorithm, the means, and the products with keys and values,
-  // whose scores the backward pass computes again.
+  // whose scores the backward pass recomputes.
   Work work(int64_t queries, int64_t keys) const override {
     const auto [N, M, H, D, bytes] = sizes(queries, keys);
     const double C = std::min(static_cast<double>(options_.clusters), N),

@@ -1,6 +1,6 @@
 // EVA: exact attention to a block of tokens, and control variates for the rest. Zheng et al. 2023
-// (arXiv 2302.04542), section 4. The tokens outside of the block of query i are in chunks of c
-// tokens, each represented by one key and one value:
+// (arXiv 2302.04542), section 4. The tokens outside of the block of query i are grouped into chunks
+// of c tokens, each represented by one key and one value:
 //
 //   O_i = (Σ_(j in block) e^s_ij v_j + Σ_n e^(q_i·k̄_n / sqrt(D)) w_n β_n)
 //         / (Σ_(j in block) e^s_ij + Σ_n e^(q_i·k̄_n / sqrt(D)) w_n),   s_ij = q_i·k_j / sqrt(D)

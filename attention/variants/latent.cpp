@@ -6,7 +6,7 @@
 // Lee et al. 2019 (arXiv 1810.00825), eq. 9-10, without its feed-forward part; also the packed
 // attention of Luna, Ma et al. 2021 (arXiv 2106.01540), eq. 3-4, with keys as they are. The same L
 // serves as queries and as keys, so that each latent answers the queries that ask for what it
-// collects. The weights have rank m.
+// collects. The weights have rank at most m.
 
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"

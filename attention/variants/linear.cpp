@@ -6,7 +6,7 @@
 //   pointwise.cpp                 elu1, relu, squared_relu, exp
 //   taylor2.cpp, rebased.cpp      squares of inner products
 //   dpfp.cpp                      products of rectified entries
-//   cosformer.cpp                 relu, turned by the position
+//   cosformer.cpp                 relu, rotated by the position
 //   hedgehog.cpp, t2r.cpp         learned maps
 //
 // With rectified features or rebased, all weights of a query may be 0; at large norms, all but

@@ -8,7 +8,7 @@
 //              equal s is softmax attention of unit vectors, since their norms cancel
 //
 // With `gate`, for rfa (RFA-GATE there): earlier tokens decay by g_i = σ(x_i·w + b) of the head,
-// the token itself has weight 1 - g_i: S_i = g_i S_(i-1) + (1 - g_i) φ(k_i) v_iᵀ, z alike.
+// and the token itself has weight 1 - g_i: S_i = g_i S_(i-1) + (1 - g_i) φ(k_i) v_iᵀ; z alike.
 //
 // Constants that cancel in num / den are left out: exp(|q̂|²/2) and m^(-1/2). Keys keep the factor
 // exp(|k̂|²/2 - max |k̂|²/2), with the maximum over real tokens (causal: those up to the query).
