@@ -9,18 +9,18 @@
 
 namespace longhand::attention {
 
-/// What the results of some tokens need of the other tokens of a sequence.
+/// What computing the results of some tokens requires from the other tokens of a sequence.
 enum class Needs {
   tokens,      // all of them
-  heads,       // all of them, but heads do not need each other: Pass::heads
-  keys,        // as heads; and keys and values are all that queries need: Pass::tokens
-  key_blocks,  // the same, and results of blocks of keys join: Pass::join
+  heads,       // all of them, but heads are independent of each other: Pass::heads
+  keys,        // as heads, and queries need only keys and values of others: Pass::tokens
+  key_blocks,  // as keys, and results over blocks of keys can be joined: Pass::join
   landmarks,   // landmarks, and sums over tokens for each of them
   sums,        // sums of a size that does not depend on the number of tokens; causal: a state
   state,       // the state after the tokens before them
   neighbours,  // the tokens next to them
   nothing,
-  parts  // what the variants that it consists of need
+  parts  // whatever its component variants need
 };
 
 /// What a variant supports and which properties hold for it, given its options. Immutable.
@@ -43,7 +43,7 @@ struct Capabilities {
   bool fixed_length = false;          // parameters are tied to max_length
   bool shortens = false;              // keys and values are compressed to fewer tokens: sources()
   bool uses_x = false;                // reads Inputs::x
-  Needs needs = Needs::tokens;        // tokens need of each other
+  Needs needs = Needs::tokens;        // what tokens need from each other
   std::string time{}, memory{};       // per head, as "N m D"
   std::string state{"-"};             // what a checkpoint holds besides trained parameters
 };
@@ -57,9 +57,9 @@ struct Config {
   int64_t kv_heads = 0;    // heads of keys and values, a divisor of heads; 0: equal to heads
   int64_t max_length = 1;  // maximum sequence length
   bool causal = false;
-  int64_t layer = 0, layers = 0;  // index, and number of layers; 0: unknown
+  int64_t layer = 0, layers = 0;  // index and number of layers; 0: unknown
   /// For later layers, the variant of the first layer of this type, which owns the parameters that
-  /// layers share. It outlives this one.
+  /// layers share. It must outlive this variant.
   Variant* first = nullptr;
   Options options{"attention"};  // the [attention] section
   /// The registry sets these before it calls the constructor.
@@ -68,7 +68,7 @@ struct Config {
 
   /// Channels of all heads, H D.
   int64_t width() const { return heads * head_dim; }
-  /// By which softmax attention multiplies q·k, 1 / sqrt(D).
+  /// The factor of q·k in softmax attention, 1 / sqrt(D).
   double softmax_scale() const { return 1 / std::sqrt(static_cast<double>(head_dim)); }
 };
 

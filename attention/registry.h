@@ -20,22 +20,22 @@ class Findings;
 
 using OptionSet = std::vector<std::pair<std::string, OptionValue>>;
 
-/// A check that belongs to one variant: an exactness limit, a statistic, a rate.
+/// A check specific to one variant: an exactness limit, a statistic, a rate.
 struct Evidence {
   std::string name, summary;
   void (*run)(conformance::Findings&);
 };
 
-/// What the definition of a variant is computed from.
+/// The inputs of a variant's definition.
 struct DefinitionInputs {
-  const Config& config;        // with the options: read_variant_options()
+  const Config& config;        // its options: read_variant_options()
   Variable q, k;               // (B, N, H, D)
   Variable x;                  // (B, N, H D), for variants with Capabilities::uses_x
   Tensor visible;              // (B or 1, 1, N, N) u8, 1 where key j is visible to query i
   const nn::StateDict& state;  // parameters and buffers by name
 };
 
-/// What a variant's file declares to the registry. make_spec() fills in the second half.
+/// What a variant's file declares to the registry. make_spec() fills in the last three fields.
 struct Spec {
   std::string summary;  // one line: what it computes
   std::string paper;    // "Wang et al. 2020, arXiv 2006.04768"
@@ -43,26 +43,26 @@ struct Spec {
   /// small enough that 13 tokens exceed the number of landmarks or slots.
   std::vector<OptionSet> cases = {{}};
   std::vector<Evidence> evidence{};
-  /// The definition: the weights W (B or 1, H or 1, N, N) of the formula, composed of operations, so that the result is
-  /// W V; 0 where a key is not visible. The suite compares results and gradients with them. definitions/ has
-  /// those of the library.
+  /// The definition: composes the weights W (B or 1, H or 1, N, N) of the formula from operations;
+  /// 0 where a key is not visible. The result is W V. The suite compares results and gradients with
+  /// it. The definitions of the library's variants are in definitions/.
   Variable (*weights)(const DefinitionInputs&) = nullptr;
-  /// Whether the option bias = "alibi" adds a bias of positions to the scores.
+  /// Whether the option bias = "alibi" adds a positional bias to the scores.
   bool alibi = false;
-  /// The exponent a of the error of attention, ~ (features)^a, in theory.
+  /// The theoretical exponent a of the error of attention, ~ (features)^a.
   std::optional<double> rate{};
   /// Options that were removed, and what to write instead.
   std::map<std::string, std::string> replaced{};
 
   Schema options{};
-  /// Reads and checks the options of a configuration, except for unknown ones. `values` is set to the
-  /// options that apply.
+  /// Reads and checks the options of a configuration, except for unknown ones. `values` is set to
+  /// the options that apply.
   Capabilities (*check)(const Config&, EffectiveValues* values) = nullptr;
   std::unique_ptr<Variant> (*make)(const nn::Scope&, const Config&) = nullptr;
 };
 
-/// The options of a configuration: `config.options` over the defaults. `values` is set to those that
-/// apply.
+/// Reads the options of a configuration: `config.options` over the defaults. `values` is set to the
+/// options that apply.
 template <class VariantOptions>
 VariantOptions read_variant_options(const Config& config, EffectiveValues* values = nullptr) {
   VariantOptions options;
@@ -73,8 +73,8 @@ VariantOptions read_variant_options(const Config& config, EffectiveValues* value
   return options;
 }
 
-/// The Spec of a class derived from Variant, with a constructor (const nn::Scope&, const Config&,
-/// const VariantOptions&). VariantOptions has
+/// Makes the Spec of a class derived from Variant, with a constructor (const nn::Scope&, const
+/// Config&, const VariantOptions&). VariantOptions has
 ///
 ///   void describe(OptionVisitor&);                    // see core/schema.h
 ///   Capabilities capabilities() const;                // of a variant with these options
@@ -99,7 +99,7 @@ inline void describe_dropout(OptionVisitor& v, double& dropout) {
            "dropout probability for attention weights");
 }
 
-/// The names that make() accepts: those of variants.def, in order, then those added by add().
+/// The names that make() accepts: first those in variants.def, in order, then those added by add().
 std::vector<std::string> names();
 /// Throws ConfigError for an unknown name; the message lists the known names and the nearest one.
 const Spec& spec(std::string_view name);
@@ -107,11 +107,11 @@ const Spec& spec(std::string_view name);
 /// ConfigError for an unknown name, for sizes below 1, and for options that are unknown or out of
 /// range.
 Capabilities capabilities(std::string_view name, const Config& config = {});
-/// Makes the same checks, and checks that the variant supports config.causal: everything that
-/// make() checks before it constructs the variant. Returns the options that apply, as read.
+/// Runs the same checks, and checks that the variant supports config.causal: everything that make()
+/// checks before it constructs the variant. Returns the options that apply, as read.
 EffectiveValues check_options(std::string_view name, const Config& config);
 /// Throws ConfigError if the variant once had the option; the message says what to write instead.
-/// `key` is the name of the option in `section`: "1.projection" if it is for one layer.
+/// `key` is the name of the option in `section`, such as "1.projection" for a single layer.
 void check_replaced(std::string_view name, const std::string& option, const Options& section,
                     const std::string& key);
 /// Constructs a variant. Throws ConfigError as check_options() does.

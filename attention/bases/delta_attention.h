@@ -15,7 +15,7 @@ namespace longhand::attention {
 /// The option `negative` of all delta rules. Grazzi et al. 2024 (arXiv 2411.12537).
 void describe_negative(OptionVisitor& v, bool& negative);
 
-/// Options of the rules with unit keys.
+/// Options of delta rules with unit keys.
 struct DeltaRuleOptions {
   bool silu = true, negative = false, norm = true;
 
@@ -23,14 +23,14 @@ struct DeltaRuleOptions {
   Capabilities capabilities() const { return recurrence_capabilities(!norm); }
 };
 
-/// The same, with a gate.
+/// The same options, with a gate.
 struct GatedDeltaOptions : DeltaRuleOptions {
   bool gate = true;
 
   void describe(OptionVisitor& v);
 };
 
-/// The same, with maps of rank r from tokens to decays and gates.
+/// The same options, with rank-r maps from tokens to decays and gates.
 struct ChannelDeltaOptions : GatedDeltaOptions {
   int64_t rank = 1;
 
@@ -38,24 +38,24 @@ struct ChannelDeltaOptions : GatedDeltaOptions {
   void describe(OptionVisitor& v);
 };
 
-/// Causal attention by a delta rule, for whole sequences or token by token with a state of D x D
-/// numbers per head. A derived class says what the rule reads and writes, and what becomes of its reads.
+/// Causal attention by a delta rule, for whole sequences or token by token, with a state of D x D
+/// elements per head. Derived classes define the operands and the output computed from the reads.
 class DeltaAttention : public Variant {
  public:
   std::unique_ptr<Decoder> make_decoder(int64_t batch) const override;
 
-  /// The operands of the scan, for N tokens that may have several steps each; in a decoder N = 1.
+  /// The operands of the scan, for N tokens with possibly several steps each; in a decoder N = 1.
   virtual DeltaInputs operands(const Inputs& in) const = 0;
-  /// operands() of sequences with the given lengths, of which padding leaves the state as it is:
+  /// operands() of sequences with the given lengths, such that padding leaves the state unchanged:
   /// tokens, queries, keys and values are 0 there. Undefined lengths: no padding.
   DeltaInputs padded_operands(const Inputs& in, const Tensor& lengths) const;
-  /// The result for the reads o (B, N, H, D) of the state by the scan of operands `of`.
+  /// The result for the reads o (B, N, H, D) of the state, made by the scan of operands `of`.
   virtual Variable finished(const Variable& reads, const DeltaInputs& of,
                             const Inputs& in) const = 0;
   /// The state of a decoder: matrices in f64, undefined before the first token. A delta rule has one, S.
   using State = std::array<Tensor, 2>;
-  /// Advances the state by one step, whose operands have no axis N, and returns the reads (B, H, D). By
-  /// default a delta_step().
+  /// Advances the state by one step, whose operands have no axis N, and returns the reads (B, H,
+  /// D). By default, calls delta_step().
   virtual Tensor advance(State& state, const DeltaOperands<Tensor>& of) const;
 
  protected:
@@ -63,8 +63,8 @@ class DeltaAttention : public Variant {
   Variable attend(const Inputs& in, const Mask& mask, const nn::Pass& pass) override;
 };
 
-/// What differs between the rules with unit keys: the steps for one token; whether it has β, or a derived class
-/// has strengths of its own.
+/// How rules with unit keys differ: the number of steps per token, and whether β is computed here
+/// or replaced by write strengths of a derived class.
 struct DeltaRuleKind {
   int64_t steps = 1;
   bool beta = true;
@@ -87,30 +87,30 @@ class UnitDeltaAttention : public DeltaAttention {
  protected:
   /// g (B, N, H) or (B, N, H, D) of the tokens x (B, N, H D); undefined: 0.
   virtual Variable log_decay(const Variable& x) const;
-  /// The gate of the normalised reads: its logits (B, N, H D), undefined without one, and what it makes
-  /// of them.
+  /// The gate of the normalised reads: its logits (B, N, H D), undefined if there is no gate, and
+  /// the function that is applied to them.
   struct Gate {
     Variable logits;
     GateFunction function = GateFunction::silu;
   };
-  /// By default that of add_gate(), or none.
+  /// By default, the gate of add_gate(), or none.
   virtual Gate gate(const Variable& x) const;
-  /// Adds the gate silu(x Wᵀ), whose W is the parameter "gate". To be called by a constructor.
+  /// Adds the gate silu(x Wᵀ), whose W is the parameter "gate". Must be called in a constructor.
   void add_gate();
 
-  /// k̂ of keys k (B, N, H, D).
+  /// k̂ for keys k (B, N, H, D).
   Variable unit_keys(const Variable& k) const;
-  /// β of its logits.
+  /// β for its logits.
   Variable strengths(const Variable& logits) const;
 
-  /// The cost of the rule for one head; by default of a delta_scan().
+  /// The cost of the rule for one head; by default that of delta_scan().
   virtual Work rule_work(int64_t tokens) const;
-  /// Adds the cost of what derived classes compute for a token in all heads, in forward(); gradients cost
-  /// twice as much. To be called by a constructor.
+  /// Adds the cost in forward(), per token over all heads, of what derived classes compute;
+  /// gradients cost twice as much. Must be called in a constructor.
   void add_work(const Work::Counts& token);
 
  private:
-  // A row of x of length 1, times D^(1/2) and a factor (D).
+  // Scales each row of x to unit norm, then by D^(1/2) and a factor (D).
   Variable unit(const Variable& x, const Variable& factor) const;
 
   DeltaRuleOptions options_;
@@ -121,7 +121,7 @@ class UnitDeltaAttention : public DeltaAttention {
   Variable unit_, unit_scaled_;            // (D): D^(-1/2) and 1/D
 };
 
-/// The rule on a state that decays by a factor per head, with the gate silu(x Wᵀ).
+/// The rule with a state that decays by one factor per head, and with the gate silu(x Wᵀ).
 class GatedDeltaAttention : public UnitDeltaAttention {
  public:
   GatedDeltaAttention(const nn::Scope& scope, const Config& config,
@@ -133,8 +133,8 @@ class GatedDeltaAttention : public UnitDeltaAttention {
   HeadDecay decay_;
 };
 
-/// The rule on a state that decays by a factor per channel, g_i = -e^A softplus(x_i D_g U_g + b), with the gate
-/// sigmoid(x_i D_o U_o + c).
+/// The rule with a state that decays by one factor per channel, g_i = -e^A softplus(x_i D_g U_g +
+/// b), and with the gate sigmoid(x_i D_o U_o + c).
 class ChannelDeltaAttention : public UnitDeltaAttention {
  public:
   ChannelDeltaAttention(const nn::Scope& scope, const Config& config,
@@ -149,18 +149,18 @@ class ChannelDeltaAttention : public UnitDeltaAttention {
   std::optional<nn::Linear> gate_down_, gate_up_;
 };
 
-/// Added to the squared length of a vector that is divided by its length, so that 0 stays 0.
+/// Added to the squared norm of a vector before dividing by the norm, so that 0 stays 0.
 inline constexpr double eps_of_length = 1e-6;
 
-/// x Dᵀ Uᵀ + bias for x (B, N, in), D (r, in), U (out, r) and a bias of `out` elements, or undefined:
-/// (B, N, out). Multiplies the two maps first where that takes fewer products.
+/// x Dᵀ Uᵀ + bias for x (B, N, in), D (r, in), U (out, r) and a bias of `out` elements, or
+/// undefined: (B, N, out). Multiplies the two maps first if that takes fewer products.
 Variable low_rank_map(const Variable& x, const Variable& down, const Variable& up,
                       const Variable& bias = {});
-/// The flops of that for one token of many, from `width` channels to as many.
+/// The flops of low_rank_map() per token of many, from `width` channels to `width` channels.
 double low_rank_flops(double width, double rank);
 
-/// The cost of a delta_scan() of one head, without that of its operands, for tokens of so many steps; `write`:
-/// with DeltaInputs::write.
+/// The cost of a delta_scan() of one head, without the cost of its operands, for tokens of `steps`
+/// steps each; `write`: with DeltaInputs::write.
 Work delta_work(int64_t tokens, int64_t dim, DType dtype, bool write = false, int64_t steps = 1);
 
 }  // namespace longhand::attention

@@ -9,12 +9,12 @@
 
 namespace longhand::attention {
 
-/// Attention with the features φ of a map: over all keys, causally, or token by
-/// token with a state of constant size. out_i = sum_j w_ij v_j / sum_j w_ij, w_ij = φ(q_i)·φ(k_j).
+/// Attention with the features φ of a map: over all keys, causally, or token by token with a state
+/// of constant size. out_i = sum_j w_ij v_j / sum_j w_ij, w_ij = φ(q_i)·φ(k_j).
 ///
-/// If features may make a normaliser 0 or negative, or underflow, the buffer "nonpositive_normalizers" (2)
-/// i64 counts the normalisers below Guard::reliable() and all normalisers, over all training passes with
-/// gradients. The metric of the same name is their quotient.
+/// If normalisers may be 0 or negative, or underflow, the buffer "nonpositive_normalizers" (2) i64
+/// counts the normalisers below Guard::reliable() and all normalisers, over all training passes
+/// with gradients. The metric of the same name is the ratio of the two.
 class FeatureAttention : public Variant {
  public:
   FeatureAttention(const nn::Scope& scope, const Config& config,
@@ -27,8 +27,8 @@ class FeatureAttention : public Variant {
   const FeatureMap& map() const { return *map_; }
 
  protected:
-  /// Counts normalisers (B, N, H) of a training pass, the first lengths[b] of each sequence (undefined:
-  /// all) and those of others, if counting is enabled.
+  /// Counts normalisers (B, N, H) of a training pass if counting is enabled: the first lengths[b]
+  /// of each sequence (undefined: all), including those on other ranks.
   void count(const Tensor& normalisers, const Tensor& lengths, const nn::Pass& pass);
   Variable attend(const Inputs& inputs, const Mask& mask, const nn::Pass& pass) override;
   void on_step() override { map_->on_step(); }

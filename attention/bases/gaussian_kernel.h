@@ -16,8 +16,8 @@ inline double gaussian_scale(double sigma, int64_t dim) {
 /// Rounding never makes them positive.
 Variable gaussian_exponents(const Variable& x, const Variable& y, double scale);
 
-/// Σ_j e^(-scale |q_i - k_j|²/2) v_j of each head, divided by the sum of these weights if `normalized`, for
-/// the options of softmax_attention() with their scale and without a key_bias. Takes memory linear in N and M.
+/// Σ_j e^(-scale |q_i - k_j|²/2) v_j per head, divided by the sum of these weights if `normalized`.
+/// The options are those of softmax_attention(), without a key_bias. Memory is linear in N and M.
 Variable gaussian_attention(const Variable& q, const Variable& k, const Variable& v,
                             SoftmaxAttentionOptions options, bool normalized);
 

@@ -1,4 +1,4 @@
-// Decays of heads computed from the tokens, of Mamba-2 and of the delta rules with a gate.
+// Decays per head computed from the tokens, for Mamba-2 and the gated delta rules.
 #pragma once
 
 #include "longhand/attention/variant.h"
@@ -13,15 +13,15 @@ namespace longhand::attention {
 void fill_step_bias(Tensor& b, const Generator& random);
 void fill_log_rate(Tensor& A, const Generator& random);
 
-/// These decays of the tokens, one per head, with y = x W_g.
+/// Decays of this form for each token and head, with y = x W_g.
 struct HeadDecay {
   HeadDecay(const nn::Scope& step_scope, const nn::Scope& bias_scope, const nn::Scope& rate_scope,
             const Config& config, const nn::Init& step_init = nn::init::xavier_uniform());
-  /// softplus(y + b) (B, N, H) of x (B, N, H D), and g of that.
+  /// The steps softplus(y + b) (B, N, H) for x (B, N, H D); of_steps() computes g from them.
   Variable steps(const Variable& x) const { return softplus(step.forward(x) + step_bias); }
   Variable of_steps(const Variable& s) const { return s * -exp(log_rate); }
   Variable operator()(const Variable& x) const { return of_steps(steps(x)); }
-  /// The cost for a token.
+  /// The cost per token.
   static Work::Counts work(const Config& config);
 
   nn::Linear step;

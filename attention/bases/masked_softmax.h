@@ -7,12 +7,12 @@
 
 namespace longhand::attention {
 
-/// The scores where keep (u8) is 1, otherwise -inf; both broadcast.
+/// The scores where keep (u8) is 1, and -inf elsewhere; both broadcast.
 inline Variable masked_scores(const Tensor& keep, const Variable& scores) {
   return where(keep, scores, never);
 }
 
-/// (N, N) u8, 1 where j <= i: the keys j that a causal query i may attend to.
+/// (N, N) u8, 1 where j <= i: the keys j that query i may attend to in causal attention.
 inline Tensor causal_keep(int64_t tokens) {
   Tensor keep = Tensor::empty({tokens, tokens}, DType::u8);
   if (is_dry()) return keep;

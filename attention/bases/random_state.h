@@ -18,15 +18,15 @@ inline Tensor state_tensor(const Generator& generator) {
       {2});
 }
 
-/// The generator with that state.
+/// Returns the generator with this state.
 inline Generator generator_of(const Tensor& state) {
   const int64_t* const s = state.data<int64_t>();
   return Generator::from_state({static_cast<uint64_t>(s[0]), static_cast<uint64_t>(s[1])});
 }
 
-/// When random numbers are redrawn: every `interval` optimizer steps; 0: never. The state of their
-/// generator and the counts of redraws and steps are buffers, so that a run resumed from a checkpoint
-/// makes the same draws.
+/// When random features are resampled: every `interval` optimizer steps; 0: never. The state of
+/// their generator and the counts of redraws and steps are buffers, so that a run resumed from a
+/// checkpoint makes the same draws.
 class Redraws {
  public:
   Redraws(const std::function<nn::Scope(const std::string& name)>& scope,
@@ -41,7 +41,7 @@ class Redraws {
     const int64_t redraw = *redraws_.value().data<int64_t>();
     return generator_of(random_state_.value()).fork(static_cast<uint64_t>(redraw));
   }
-  /// To be called after each optimizer step. Returns whether a new draw begins.
+  /// Must be called after each optimizer step. Returns whether a new draw begins.
   bool step() {
     const int64_t step = ++*steps_.mutable_value().data<int64_t>();
     if (interval_ == 0 || step % interval_ != 0) return false;

@@ -1,4 +1,4 @@
-// StateSpaceAttention: base of the variants that sum over the past as Mamba-2 does.
+// StateSpaceAttention: base of the variants that sum over the past in the way of Mamba-2.
 #pragma once
 
 #include "longhand/attention/bases/head_decay.h"

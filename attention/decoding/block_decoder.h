@@ -1,4 +1,4 @@
-// Decoding of attention to the tokens of the current block, and to summaries of the blocks before it.
+// Decoding of attention to the tokens of the current block and to summaries of earlier blocks.
 #pragma once
 
 #include <functional>
@@ -9,18 +9,18 @@
 
 namespace longhand::attention {
 
-/// How the blocks before the current one are summarised.
+/// How earlier blocks are summarised.
 struct BlockSummaries {
-  int64_t block = 1;     // tokens of a block
-  int64_t rows = 1;      // keys and values that stand for a block
+  int64_t block = 1;     // tokens per block
+  int64_t rows = 1;      // keys and values that represent a block
   bool queries = false;  // whether they depend on the queries of the block
   double bias = 0;       // added to their scores
-  /// The keys and values (B, rows, H, D) that stand for a block of queries, keys and values
+  /// Returns the keys and values (B, rows, H, D) that represent a block of queries, keys and values
   /// (B, block, H, D).
   std::function<std::pair<Variable, Variable>(const Inputs& block)> of{};
 };
 
-/// A decoder that keeps the tokens of the current block and the summaries of those before it, and
+/// A decoder that keeps the tokens of the current block and the summaries of earlier blocks, and
 /// attends to both in one softmax of scores q·k / sqrt(D).
 std::unique_ptr<Decoder> make_block_decoder(int64_t batch, const Config& config,
                                             const BlockSummaries& summaries);

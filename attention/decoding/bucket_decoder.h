@@ -8,8 +8,8 @@
 
 namespace longhand::attention {
 
-/// A decoder whose queries attend to the last `window` tokens of their bucket in each round. Keys are the
-/// queries, divided by their root mean square, to whose square `eps` is added. Tokens are of `dtype`.
+/// A decoder whose queries attend to the last `window` tokens of their bucket in each round. Keys
+/// are the queries divided by sqrt(mean square + eps). Tokens are of `dtype`.
 std::unique_ptr<Decoder> make_bucket_decoder(int64_t batch, const Config& config, const Hash& hash,
                                              int64_t window, double eps, DType dtype);
 

@@ -15,27 +15,27 @@ struct Token {
   Tensor x{};   // (B, H D), for variants with Capabilities::uses_x; see Inputs::x
 };
 
-/// Causal attention one token at a time, with a variant's state between tokens. Its parameters must not change.
+/// Causal attention one token at a time, with state kept in between. Parameters must not change.
 class Decoder {
  public:
   virtual ~Decoder() = default;
-  /// The result (B, H, D) for the next token: the row that forward() returns at its position.
+  /// Returns the result (B, H, D) for the next token: the row of forward() at its position.
   virtual Tensor step(const Token& token) = 0;
   Tensor step(const Tensor& q, const Tensor& k, const Tensor& v) { return step({q, k, v}); }
-  /// Advances by a token like step(), without its result: where the state grows, at a cost that does
-  /// not depend on the tokens so far.
+  /// Advances by a token like step() but without its result: where the state grows, at a cost that
+  /// does not depend on the number of tokens so far.
   virtual void append(const Token& token) { step(token); }
   /// Bytes of the current state.
   virtual int64_t bytes() const = 0;
-  /// Bytes after this number of tokens, at least as many as so far. The default is for states of constant
-  /// size.
+  /// Bytes after this number of tokens, which must be at least the number so far. By default
+  /// bytes(), for states of constant size.
   virtual int64_t bytes_after(int64_t) const { return bytes(); }
 
-  /// Bytes of the state that a step must read alone, and those that it must read and write.
+  /// Bytes of the state that a step only reads, and bytes that it reads and writes.
   struct Traffic {
     int64_t read = 0, updated = 0;
   };
-  /// That of the latest step. The default is for states of which each token changes all.
+  /// The traffic of the latest step. By default, each token updates the whole state.
   virtual Traffic traffic() const { return {.updated = bytes()}; }
 };
 

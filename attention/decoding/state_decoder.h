@@ -11,10 +11,10 @@
 namespace longhand::attention {
 
 /// Returns the inputs of scan_step() for a token, given its q, k and v with all H heads, its x, and
-/// its position, counted from 0. Tensors of the token that are undefined stay undefined.
+/// its zero-based position. Undefined tensors of the token stay undefined.
 using StepFunction = std::function<StepInputs(const Token& token, int64_t position)>;
 
-/// Returns the result of a decoder for its sums and the token that a StepFunction gets.
+/// Returns the result of a decoder, given its sums and the same token as the StepFunction.
 using FinishFunction = std::function<Tensor(const Tensor& sums, const Token& token)>;
 
 /// A decoder that keeps a ScanState, in f64 whatever the dtype of the tokens. With

@@ -1,4 +1,4 @@
-// FeatureMap: the features φ of attention whose weights are inner products φ(q)·φ(k).
+// FeatureMap: the features φ of attention with weights φ(q)·φ(k).
 #pragma once
 
 #include <functional>
@@ -17,13 +17,13 @@ struct GuardOptions {
   double eps = 0;
 
   void describe(OptionVisitor& v);
-  /// `unit` is what one key in the direction of the query adds to a normaliser, of features with a scale
-  /// of their own or, without `has_scale`, of inputs of size 1.
+  /// `unit` is the contribution to a normaliser of one key in the direction of the query, for
+  /// features with a scale of their own or, without `has_scale`, for inputs of size 1.
   Guard of(double unit, bool has_scale = true) const;
 };
 
-/// What a feature map of a variant is constructed with. `scope` names its parameters and buffers, which
-/// are those of the variant; the configuration outlives the map.
+/// What a variant's feature map is constructed with. `scope` names its parameters and buffers,
+/// which belong to the variant. The configuration must outlive the map.
 struct MapScope {
   std::function<nn::Scope(const std::string& name)> scope;
   const Config& config;
@@ -35,35 +35,35 @@ class FeatureMap {
  public:
   virtual ~FeatureMap() = default;
 
-  /// φ of queries (B, N, H, m) and keys (B, M, H, m), or what the formula computes them from. Features
-  /// that are exponentials are best given as logarithms: factors that cancel in the quotient are then
-  /// chosen so that nothing overflows.
+  /// φ of queries (B, N, H, m) and keys (B, M, H, m), or the inputs from which the formula computes
+  /// them. Exponential features are best given as logarithms: factors that cancel in the quotient
+  /// are then chosen so that nothing overflows.
   struct Features {
     Variable query, key;
-    /// Without waves if causal.
+    /// No waves if causal.
     FeatureFormula formula{};
-    /// (B, M, H, 1): log of a factor of all features of a key; only without exponentials.
+    /// (B, M, H, 1): log of a factor common to all features of a key; only without exponentials.
     Variable key_log{};
-    /// (B, N, H): g <= 0 of a scan, from gated(); only causal, without the fields above.
+    /// (B, N, H): g <= 0 of a scan, set by gated(); only if causal, without the fields above.
     Variable log_decay{};
   };
   /// The features of q (B, N, H, D) and k (B, M, H, D), whose first tokens are at `position`.
   /// Padding is zero, and its features are ignored.
   virtual Features features(const Variable& q, const Variable& k, int64_t position) const = 0;
-  /// The features of keys times a gate, and the decay of earlier ones, for tokens x (B, N, H D); x is
-  /// undefined unless Capabilities::uses_x. By default there is no gate.
+  /// Multiplies the features of keys by a gate and sets the decay of earlier keys, given tokens x
+  /// (B, N, H D), undefined unless Capabilities::uses_x. By default there is no gate.
   virtual Features gated(Features features, const Variable&) const { return features; }
-  /// Hook after optimizer steps.
+  /// Called after each optimizer step.
   virtual void on_step() {}
 
   int64_t count = 0;               // m
-  Work::Counts forward, backward;  // to compute the features of a token, and for gradients
-  bool computed_again = false;     // for gradients, where N x m numbers are not kept
+  Work::Counts forward, backward;  // per token, for the features and for their gradients
+  bool computed_again = false;     // for gradients, if N x m elements are not kept
   Guard guard{};
   bool may_underflow = true;  // whether normalisers may be 0 or negative, or underflow
 };
 
-/// W x for each head, for x (B, N, H, D) and W (m, D) or (H, m, D): (B, N, H, m).
+/// W x per head, for x (B, N, H, D) and W (m, D) or (H, m, D): (B, N, H, m).
 Variable linear_of_heads(const Variable& x, const Variable& W);
 
 }  // namespace longhand::attention

@@ -1,5 +1,5 @@
-// The feature maps of linear attention: kernels that are fixed or learned, and do not approximate the softmax
-// kernel. One file each, with its formula and its paper.
+// The feature maps of linear attention: fixed or learned kernels that do not approximate the
+// softmax kernel. Each has its own file, with its formula and paper.
 #pragma once
 
 #include "longhand/attention/features/feature_map.h"
@@ -10,7 +10,7 @@ struct MapKindOptions {
   int64_t nu = 1, features = 32;
 };
 
-/// What is known of a map before it is constructed.
+/// The properties of a map that are known before it is constructed.
 struct MapKind {
   const char* name;
   std::unique_ptr<FeatureMap> (*make)(const MapScope& scope, const MapKindOptions& options);
@@ -21,7 +21,7 @@ struct MapKind {
   const char* memory = "D^2";
 };
 
-/// MapKind::make of a class.
+/// MapKind::make for a class.
 template <class Map>
 std::unique_ptr<FeatureMap> make_map(const MapScope& scope, const MapKindOptions& options) {
   return std::make_unique<Map>(scope, options);

@@ -1,5 +1,5 @@
-// Random features of the softmax and Gaussian kernels, and how their projections are drawn, stored and
-// redrawn.
+// Random features of the softmax and Gaussian kernels, and how their projections are sampled,
+// stored and redrawn.
 #pragma once
 
 #include <optional>
@@ -12,18 +12,18 @@ namespace longhand::attention {
 
 // ---- projections: W (m, D) in f64 --------------------------------------------------------------
 
-/// Norms of the rows.
+/// Distribution of the row norms.
 enum class RowNorm {
-  chi,    // as of rows of N(0, I), so that estimates are unbiased
+  chi,    // as for rows from N(0, I), so that estimates are unbiased
   sqrt_d  // all sqrt(D): less variance, but a bias (Choromanski et al. 2020, "SMREG")
 };
 
-/// Independent rows of N(0, I).
+/// Samples independent rows from N(0, I).
 Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim,
                      RowNorm norm = RowNorm::chi);
-/// Rows that are orthogonal within each block of D rows, from a Haar-distributed Q; the last block
-/// is truncated. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv 2009.14794),
-/// 2.4.
+/// Samples rows that are orthogonal within each block of D rows, from a Haar-distributed Q; the
+/// last block is truncated. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv
+/// 2009.14794), section 2.4.
 Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim,
                        RowNorm norm = RowNorm::chi);
 /// Like draw_orthogonal(), but Q is a product of 3 D ceil(ln D) rotations by random angles in
@@ -33,15 +33,15 @@ Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim,
                    RowNorm norm = RowNorm::chi);
 
 // ---- features -----------------------------------------------------------------------------------
-// In these u = W x (…, m) for rows w_l of N(0, I).
+// Below, u = W x (…, m) for rows w_l from N(0, I).
 
-/// A <= 0 for which the features (1 - 4A)^(D/4) m^(-1/2) exp(A |w_l|² + sqrt(1 - 4A) u - |x|²/2) have
-/// the least variance for pairs of |x + y|² = `square`; they are unbiased for every A, bounded for A <
-/// 0, and the positive ones for A = 0. Likhosherstov et al. 2022 (arXiv 2205.15317), eq. 9 and theorem
-/// 3.2.
+/// The A <= 0 for which the features (1 - 4A)^(D/4) m^(-1/2) exp(A |w_l|² + sqrt(1 - 4A) u -
+/// |x|²/2) have the least variance for pairs with |x + y|² = `square`. They are unbiased for every
+/// A, bounded for A < 0, and the positive features for A = 0. Likhosherstov et al. 2022 (arXiv
+/// 2205.15317), eq. 9 and theorem 3.2.
 double optimal_coefficient(int64_t dim, double square);
 
-/// Logarithms of positive features without the norm and the constant: u, or [u, -u] if `both`.
+/// Logarithms of positive features without norm and constant: u, or [u, -u] if `both`.
 Variable exponents(const Variable& u, bool both);
 /// [cos u, sin u], or cos(u + b) with phases b, which broadcast.
 Variable waves(const Variable& u, const Tensor& phases = {});
@@ -56,25 +56,25 @@ struct RandomFeatureOptions {
 
   bool learned() const { return draw == "learned"; }
   bool per_head() const { return heads == "per_head"; }
-  /// What a checkpoint holds: the buffers of RandomFeatureMap.
+  /// The contents of a checkpoint: the buffers of RandomFeatureMap.
   std::string state(bool with_phases) const;
   void describe(OptionVisitor& v);
 };
 
 /// Base of maps with a random projection. The buffer "features" is (m, D) or, with heads =
 /// "per_head", (H, m, D); with phases, the buffer "phases" is (m) or (H, m). With draw = "learned",
-/// "features" is a parameter that begins with orthogonal rows, nothing is redrawn, and there are no
+/// "features" is a parameter initialised with orthogonal rows, nothing is redrawn, and there are no
 /// buffers of Redraws.
 class RandomFeatureMap : public FeatureMap {
  public:
-  /// `columns` features for each row of W, and `exponentials` to compute them.
+  /// `columns` features and `exponentials` exponentials per row of W.
   RandomFeatureMap(const MapScope& scope, const RandomFeatureOptions& options, bool with_phases,
                    int64_t columns, int64_t exponentials);
   void on_step() override;
 
-  /// Whether W is a parameter: features then need its gradient.
+  /// Whether W is a parameter, so that features must compute its gradient.
   bool learned() const { return trained_.has_value(); }
-  /// D^(-1/4), the factor of x for the softmax kernel.
+  /// D^(-1/4), the factor applied to x for the softmax kernel.
   double x_scale() const;
   /// scale W.
   Variable projection(double scale) const;
@@ -82,8 +82,8 @@ class RandomFeatureMap : public FeatureMap {
   Variable project(const Variable& x, double scale) const;
 
  protected:
-  /// The features [cos u, sin u], or cos(u + b) with phases, of u = W (scale x); with `factor` those
-  /// of keys are multiplied by exp(|scale x|²/2). Written out if they are learned or causal.
+  /// The features [cos u, sin u], or cos(u + b) with phases, of u = W (scale x). With `factor`,
+  /// those of keys are multiplied by exp(|scale x|²/2). Stored explicitly if learned or causal.
   Features wave_features(const Variable& q, const Variable& k, double scale, bool factor) const;
 
  private:
@@ -112,18 +112,18 @@ class TrigonometricMap : public RandomFeatureMap {
 };
 
 // ---- maps of performer -------------------------------------------------------------------------
-// With x̂ = D^(-1/4) x and u = W x̂; constants that cancel in the quotient are left out.
+// With x̂ = D^(-1/4) x and u = W x̂; constants that cancel in the quotient are omitted.
 
-/// exp(u - |x̂|²/2), or the 2m features exp(±u - |x̂|²/2) if `both`; exp(u) without `norm`. `absolute`:
-/// no factor of all features of a query is left out.
+/// exp(u - |x̂|²/2), or the 2m features exp(±u - |x̂|²/2) if `both`; exp(u) without `norm`.
+/// `absolute`: keep factors common to all features of a query.
 std::unique_ptr<RandomFeatureMap> exponential_map(const MapScope& scope,
                                                   const RandomFeatureOptions& options, bool both,
                                                   bool norm, bool absolute = false);
-/// exp(A |w_l|² + (1 - 4A)^(1/2) u - |x̂|²/2), A that of optimal_coefficient() for entries of q and k of
-/// standard deviation `spread`.
+/// exp(A |w_l|² + (1 - 4A)^(1/2) u - |x̂|²/2), with A from optimal_coefficient() for elements of q
+/// and k of standard deviation `spread`.
 std::unique_ptr<RandomFeatureMap> optimal_map(const MapScope& scope,
                                               const RandomFeatureOptions& options, double spread);
-/// f(u) + eps, f of "relu", "gelu", "square" or, with eps > 0, "exp": other kernels.
+/// Other kernels: f(u) + eps, with f one of "relu", "gelu", "square" or, with eps > 0, "exp".
 std::unique_ptr<RandomFeatureMap> elementwise_map(const MapScope& scope,
                                                   const RandomFeatureOptions& options,
                                                   const std::string& f, double eps,
