@@ -117,7 +117,7 @@ class Variant : public nn::Module {
   /// A short description of what forward() computes for the given number of tokens, if that depends
   /// on the number ("softmax: 50 tokens are at most 64 landmarks"); otherwise empty.
   virtual std::string algorithm(int64_t /*tokens*/) const { return {}; }
-  /// A warning, with what to do instead, if options that should save work save none for sequences of
+  /// A warning, with what to do instead, if options meant to save work save none for sequences of
   /// at most this number of tokens; otherwise empty.
   virtual std::string advice(int64_t /*tokens*/) const { return {}; }
   const Capabilities& capabilities() const { return config_.capabilities; }

@@ -19,7 +19,7 @@ Tensor filled_blocks(const Tensor& lengths, int64_t block);
 Tensor of_block_sizes(const Tensor& lengths, int64_t tokens, int64_t block, DType dtype,
                       double (*f)(double));
 
-/// The means (B, blocks, H, D) of the real tokens of each block, for x (B, N, H, D) that is 0 at padding.
+/// The means (B, blocks, H, D) of the real tokens per block, for x (B, N, H, D), 0 at padding.
 Variable block_means(const Variable& x, const Tensor& lengths, int64_t block);
 
 }  // namespace longhand::attention

@@ -52,7 +52,7 @@ class DeltaAttention : public Variant {
   /// The result for the reads o (B, N, H, D) of the state, made by the scan of operands `of`.
   virtual Variable finished(const Variable& reads, const DeltaInputs& of,
                             const Inputs& in) const = 0;
-  /// The state of a decoder: matrices in f64, undefined before the first token. A delta rule has one, S.
+  /// State of a decoder: f64 matrices, undefined before the first token. A delta rule has one, S.
   using State = std::array<Tensor, 2>;
   /// Advances the state by one step, whose operands have no axis N, and returns the reads (B, H,
   /// D). By default, calls delta_step().
@@ -70,8 +70,8 @@ struct DeltaRuleKind {
   bool beta = true;
 };
 
-/// The delta rule with keys k̂ and queries q̂ of unit norm, and write strengths β = sigmoid(x P) for each head,
-/// or up to 2:
+/// The delta rule with keys k̂ and queries q̂ of unit norm, and write strengths β = sigmoid(x P) per
+/// head, optionally up to 2:
 ///
 ///   S'_i = diag(e^{g_i}) S_(i-1),   S_i = S'_i + β_i k̂_i (v_i - S'_iᵀ k̂_i)ᵀ
 ///   o_i = S_iᵀ q̂_i / sqrt(D),  then divided by its root mean square, then multiplied by a gate

@@ -7,9 +7,9 @@
 
 namespace longhand::attention {
 
-/// The decays of Mamba-2 (Dao & Gu 2024, arXiv 2405.21060), g = -e^A softplus(y + b) with b and A
-/// learned, start as in the authors' code: softplus(b) log-uniform on [0.001, 0.1], e^A uniform on [1,
-/// 16].
+/// The decays of Mamba-2 (Dao & Gu 2024, arXiv 2405.21060), g = -e^A softplus(y + b) with learned b
+/// and A. These are initialised as in the authors' code: softplus(b) log-uniform on [0.001, 0.1],
+/// e^A uniform on [1, 16].
 void fill_step_bias(Tensor& b, const Generator& random);
 void fill_log_rate(Tensor& A, const Generator& random);
 

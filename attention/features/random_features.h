@@ -99,8 +99,8 @@ class RandomFeatureMap : public FeatureMap {
   std::optional<nn::Buffer> phases_;
 };
 
-/// exp(|x̂|²/2) [cos W x̂, sin W x̂] or, with phases b, exp(|x̂|²/2) cos(W x̂ + b), x̂ = D^(-1/4) x: signed,
-/// so normalisers may be near 0. Choromanski et al. 2020 (arXiv 2009.14794); Rahimi & Recht 2007.
+/// Signed: exp(|x̂|²/2) [cos W x̂, sin W x̂], with phases b exp(|x̂|²/2) cos(W x̂ + b); x̂ = D^(-1/4) x.
+/// Normalisers may be near 0. Choromanski et al. 2020 (arXiv 2009.14794); Rahimi & Recht 2007.
 class TrigonometricMap : public RandomFeatureMap {
  public:
   TrigonometricMap(const MapScope& scope, const RandomFeatureOptions& options, bool with_phases,
