@@ -5,13 +5,13 @@
 
 namespace longhand::attention {
 
-/// A^(-1) for positive definite A (H, d, d), by its singular values. Directions lost to rounding are left
-/// out, in the gradient too, which that of pinv() amplifies.
+/// A^(-1) for positive definite A (H, d, d), from its singular values. Directions lost to rounding
+/// are left out, also of the gradient; the gradient of pinv() would amplify them.
 ///
 /// Throws ShapeError unless A holds square matrices of floats.
 Variable inverse(const Variable& A);
 
-/// (I + L)^(-1) for L (…, n, n), of which only what is below the diagonal is read, by forward substitution.
+/// (I + L)^(-1) by forward substitution for L (…, n, n), reading only what is below its diagonal.
 ///
 /// Throws ShapeError unless L holds square matrices of floats.
 Variable lower_inverse(const Variable& L);

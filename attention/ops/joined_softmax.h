@@ -1,4 +1,4 @@
-// Exact softmax attention to keys of which other parts of the same sequences have some.
+// Exact softmax attention when other parts of the same sequences hold some of the keys.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace longhand::attention {
 
-/// softmax_attention() of queries that all parts have, such as landmarks, to the keys of all parts. The
-/// lengths of options are those of this part; queries have none. Parts exchange results and their
-/// logarithms, of a size that does not depend on the number of tokens.
+/// softmax_attention() of queries that all parts have, such as landmarks, over the keys of all
+/// parts. The key lengths of `options` are those of this part; there are no query lengths. Parts
+/// exchange results and their logarithms, whose size does not depend on the number of tokens.
 Variable joined_softmax_attention(const Variable& q, const Variable& k, const Variable& v,
                                   const SoftmaxAttentionOptions& options,
                                   const std::shared_ptr<const Join>& join);

@@ -1,4 +1,4 @@
-// Logarithms of sums of exponentials over the tokens so far.
+// Logarithms of cumulative sums of exponentials over tokens.
 #pragma once
 
 #include "longhand/autograd/variable.h"
