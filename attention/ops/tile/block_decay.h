@@ -1,4 +1,4 @@
-// The decays within a block of tokens that have one each: e^s_i with s_i <= 0, C_i = Σ_(t<=i) s_t.
+// Decays within a block of tokens, one per token: e^s_i with s_i <= 0, C_i = Σ_(t<=i) s_t.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace longhand::attention::tile {
 
-/// The powers of C within a block; all are at most 1.
+/// The powers e^C and e^(C_i - C_j) of a block, all at most 1.
 template <class T>
 class BlockDecay {
  public:
@@ -21,7 +21,7 @@ class BlockDecay {
         to_last_(scratch.take<T>(lanes)),
         within_(scratch.take<T>(lanes * lanes)) {}
 
-  /// No decay at all.
+  /// Sets all factors to 1: no decay.
   void clear() {
     std::fill_n(from_before_, lanes_, T{1});
     std::fill_n(to_last_, lanes_, T{1});
@@ -30,8 +30,8 @@ class BlockDecay {
     steady_ = true;
   }
 
-  /// Sets the decays from s_i <= 0 of `count` tokens. Sums are in double precision, so that a large
-  /// s_i does not cost the others accuracy.
+  /// Sets the decays s_i <= 0 of `count` tokens. Sums are in double precision, so that a large s_i
+  /// does not reduce the accuracy of the others.
   void set(const double* steps, int64_t count) {
     // Sums start after the first token, whose decay applies only to the state before the block.
     const double first = std::max(steps[0], least);

@@ -1,5 +1,5 @@
-// Pairs of a query and a key in a block of tokens, weighed by the decays between them, one per token and
-// channel l:
+// Query-key pairs in a block of tokens, weighted by the decays between them, one decay per token
+// and channel l:
 //
 //   A_ji = Σ_l x_il k_jl e^(C_il - C_jl),  j <= i,   C_i = g_1 + … + g_i
 //
@@ -10,21 +10,21 @@
 
 namespace longhand::attention::tile {
 
-/// One decay per channel: e^(C_il - C_jl) is inside the sum over channels. A factor e^-C_j alone may
-/// overflow. Therefore a block is cut into stretches of one or more `step`s of tokens: a query i in one that
-/// begins at p and a key j before it have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … + g_(p-1)), both at
-/// most 1, and their sum over channels is a product of matrices. From cut to cut the keys are multiplied by the
-/// decay of the stretch between. A key of the query's own stretch has the factor e^-(g_p + … + g_j). A stretch
-/// goes on as long as no channel has decayed below e^far_sum where a step begins, so that results do
-/// not depend on later tokens. In its last step, queries from the token on in which a channel falls below `least`
-/// have running products of decays for the keys of their step; the factors of keys in the steps before are at most
-/// e^-far_sum. Sums within a stretch are in double precision. A state is multiplied by powers of sums, since the
-/// rounding error of a product of equal decays grows with their number.
+/// One decay per channel: e^(C_il - C_jl) is inside the sum over channels. Since e^-C_j alone may
+/// overflow, a block is cut into stretches of one or more `step`s of tokens. A query i of a stretch
+/// that begins at p and a key j before p have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … +
+/// g_(p-1)), both at most 1; their sum over channels is a matrix product. From cut to cut, keys are
+/// multiplied by the decay of the stretch between. A key of the query's own stretch has the factor
+/// e^-(g_p + … + g_j). A stretch ends at the first step that begins with a channel below e^far_sum,
+/// so that results do not depend on later tokens. In its last step, once a channel falls below
+/// `least`, queries use running products for keys of that step; keys of earlier steps have factors
+/// of at most e^-far_sum. Sums within a stretch are in double precision. States are multiplied by
+/// powers of sums: errors of a product of equal decays grow with their number.
 template <class T>
 class ChannelPairs {
  public:
-  /// g is (B, N, H, m). Rows of A have `ld` numbers; each token has this number of keys, rows one after the
-  /// other.
+  /// g is (B, N, H, m). Rows of A have `ld` elements. Each token has `keys` keys, in consecutive
+  /// rows.
   ChannelPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch, int64_t keys = 1,
                int64_t /*tokens of a decay*/ = 1)
       : g_(g),
@@ -113,7 +113,7 @@ class ChannelPairs {
       }
     });
   }
-  /// Of keys.
+  /// For keys: to_j = e^(C_last - C_j) x_j.
   void to_last(const T* x, int64_t token, T* to) const {
     simd([=, this] {
       std::fill_n(product_, m_, T{1});
@@ -190,8 +190,8 @@ class ChannelPairs {
                             rows_ + (near - p) * m_, m_, false);
       add_weighed(p, end_of(p) - p, 1, rows_, lift, from_cut_, dx, add_x);
     }
-    // The gradients of keys relative to a cut, which are those relative to the cut after it times the
-    // decay of the stretch between, and what the queries of that stretch add.
+    // The gradients of keys relative to a cut: those relative to the next cut, times the decay of
+    // the stretch in between, plus the contributions of the queries of that stretch.
     for (int64_t p = first_of(count_ - 1), before;; p = before) {
       const int64_t near = p + near_of(p);
       load_queries(p, x, token);
@@ -250,13 +250,13 @@ class ChannelPairs {
 
  private:
   static constexpr T log_e = static_cast<T>(Base<T>::log_e);
-  // Products with queries have factors of lift or less, and keys those of at most 1 / (lift least): both are
-  // far from the largest and the least number.
+  // Queries are multiplied by factors of at most `lift`, keys by at most 1 / (lift least): both are
+  // far from overflow and underflow.
   static constexpr T least = static_cast<T>(0x1p-120), lift = static_cast<T>(0x1p60),
                      far_sum = T{-50};
 
-  // The stretch of a token: where it begins and ends, and its tokens up to which no channel has decayed below
-  // `least`.
+  // The stretch of a token: its begin and end, and the number of its tokens up to which no channel
+  // has decayed below `least`.
   int64_t first_of(int64_t i) const { return stretches_[i / step].first; }
   int64_t end_of(int64_t i) const { return stretches_[first_of(i) / step].end; }
   int64_t near_of(int64_t i) const { return stretches_[first_of(i) / step].near; }
@@ -276,14 +276,14 @@ class ChannelPairs {
     for (int64_t l = 0; l < m_; ++l) product_[l] *= from_cut_[(end_of(p) - 1) * m_ + l];
   }
 
-  // The keys of the first n tokens, times the decay of the stretch that begins at p.
+  // Multiplies the keys of the first n tokens by the decay of the stretch that begins at p.
   void decay_rows(int64_t p, int64_t n, T* rows) const {
     simd([=, this, whole = from_cut_ + (end_of(p) - 1) * m_] {
       for (int64_t row = 0; row < of_token_ * n; ++row)
         for (int64_t l = 0; l < m_; ++l) rows[row * m_ + l] *= whole[l];
     });
   }
-  // The queries of the stretch after a cut, multiplied by their powers and by `lift`.
+  // Loads the queries of the stretch after a cut, multiplied by their powers and by `lift`.
   void load_queries(int64_t p, const T* x, int64_t token) const {
     simd([=, this] {
       for (int64_t i = p; i < end_of(p); ++i)
@@ -291,7 +291,7 @@ class ChannelPairs {
           queries_[(i - p) * m_ + l] = lift * from_cut_[i * m_ + l] * x[i * token + l];
     });
   }
-  // Their keys, before the cut and near it, divided by `lift`, for cuts in order.
+  // Loads their keys, before the cut and near it, divided by `lift`. Called for cuts in order.
   void load_keys(int64_t p, const T* k, int64_t key_token) const {
     const int64_t before = p > 0 ? first_of(p - 1) : 0;
     decay_rows(before, before, keys_);
@@ -307,7 +307,7 @@ class ChannelPairs {
       put(p, near_of(p), inverse_);
     });
   }
-  // The n tokens from p on, each with `each` rows: to_i = factor powers_i row_(i-p), or with `add` += it
+  // For n tokens from p on with `each` rows: to_i = factor powers_i row_(i-p); += with `add`
   void add_weighed(int64_t p, int64_t n, int64_t each, const T* rows, T factor, const T* powers,
                    T* to, bool add) const {
     simd([=, this] {
@@ -322,9 +322,9 @@ class ChannelPairs {
   }
 
   const Heads<const T> g_;
-  const int64_t m_, ld_, of_token_;  // of_token: keys
-  // e^g of each token of a stretch that has queries behind the near ones; its product from the cut before a token
-  // up to it, and after it up to the next cut; the inverse of the former.
+  const int64_t m_, ld_, of_token_;  // of_token: keys per token
+  // e^g of the tokens of a stretch with queries beyond the near ones; the product of e^g from the
+  // previous cut up to a token, and after it up to the next cut; the inverse of the former.
   T *const decays_, *const from_cut_, *const to_cut_, *const inverse_;
   double* const sums_;
   T *const product_, *const keys_, *const queries_, *const transposed_, *const rows_, *const mask_;

@@ -1,31 +1,30 @@
-// Blocks of a delta rule. With the decays e^(C_i - C_j) of head_pairs.h, the state S before a block of n
-// tokens, and x = q or x = -r,
+// Blocks of a delta rule. With the decays e^(C_i - C_j) of head_pairs.h, the state S before a block
+// of n tokens, and x = q or x = -r,
 //
 //   A^x_ji = Σ_l x_il k_jl e^(C_il - C_jl),  j <= i for q, j < i for -r
 //   e_i = v_i - (e^C_i r_i)ᵀ S + Σ_(j<i) A^r_ji w_j,   w_i = β_i e_i        solve()
 //   out_i = (e^C_i q_i)ᵀ S + Σ_(j<=i) A^q_ji w_j                            attend()
 //   S' = e^C_n S + Σ_j e^(C_n - C_j) k_j w_jᵀ                               advance()
 //
-// e_i is the error of the prediction of v_i from r_i, and the equations of a block are triangular:
-// (I + L) e = v - X S with L_ij = -A^r_ji β_j and rows e^C_i r_i of X, the UT transform of Yang et
-// al. 2024 (arXiv 2406.06484, eq. 10). They are solved by forward substitution, in steps of 16
-// tokens. For the gradients, with R the gradient of S' and d_i the gradient of e_i in the right-hand
-// side,
+// e_i is the error of predicting v_i from r_i. The equations of a block are triangular: (I + L) e =
+// v - X S with L_ij = -A^r_ji β_j and rows e^C_i r_i of X, the UT transform of Yang et al. 2024
+// (arXiv 2406.06484, eq. 10). They are solved by forward substitution in steps of 16 tokens. For
+// the gradients, with R the gradient of S' and d_i the gradient of e_i on the right-hand side,
 //
 //   y_j = Σ_i A^q_ji dout_i + (e^(C_n - C_j) k_j)ᵀ R + Σ_(i>j) A^r_ji d_i,   d_j = β_j y_j
 //   dv_i = d_i,   dβ_i = y_i·e_i
 //   dA^q_ji = w_j·dout_i,   dA^r_ji = w_j·d_i
 //
-// by backward substitution; q with dout_i and -r with d_i then get their gradients in the same way,
+// by backward substitution; then q with dout_i and -r with d_i get their gradients in the same way,
 // through A, S and S'.
 //
-// If values are written with keys u of their own, e_i does not contain v_i. Each token then has two keys, k_i with
-// the value w_i and u_i with the value v_i, and the sums over j take both in turn. Two separate sums would lose
-// accuracy: both are large where much of what is written is removed again. dv_i is the gradient y of the second
-// value.
+// If values are written with separate keys u, e_i does not contain v_i. Each token then has two
+// keys, k_i with value w_i and u_i with value v_i, which alternate in the sums over j. Two separate
+// sums would lose accuracy: both are large if much of what is written is removed again. dv_i is the
+// gradient y of the second value.
 //
-// If a token has several steps, i and j above are steps, each with one key; but q, out and dout have one row a token,
-// which sees all steps of it. Decays are those of tokens, before their first steps.
+// If a token has several steps, i and j above are steps with one key each; q, out and dout have one
+// row per token, which sees all steps. Decays belong to tokens and apply before the first step.
 #pragma once
 
 #include <vector>
@@ -36,16 +35,16 @@
 namespace longhand::attention::tile {
 
 struct DeltaRule : TokenBlocks {
-  int64_t steps = 1;  // of a token; N, `tokens` and `count` are those of steps
+  int64_t steps = 1;  // per token; N, `tokens` and `count` refer to steps
   int64_t state_size() const { return m * E; }
 };
 
-/// Operands (B, N, H, .); beta has one number per head, log_decay one or m.
+/// Operands (B, N, H, .); beta has one element per head, log_decay one or m.
 using DeltaTensors = DeltaOperands<Tensor>;
-/// Destinations of the gradients. Without a read, its gradient is part of that of k.
+/// Destinations of the gradients. If there is no read, its gradient is part of that of k.
 using DeltaGradients = DeltaOperands<Gradient>;
 
-/// The blocks of one head at a time; the solutions of up to `slots` blocks are held at once.
+/// Processes the blocks of one head, one at a time; holds the solutions of up to `slots` blocks.
 template <class T, class Pairs>
 class DeltaBlocks {
  public:
@@ -97,12 +96,12 @@ class DeltaBlocks {
     if (zeros_) std::fill_n(zeros_, ld_, T{0});
   }
 
-  /// Numbers of a block that are computed for the results and needed again for the gradients: A^r, A^q and e.
+  /// Elements of a block computed for the results and kept for the gradients: A^r, A^q and e.
   static int64_t kept_size(const DeltaRule& rule, bool write) {
     const int64_t ld = whole_lanes(rule.tokens);
     return (write ? 4 : 2) * ld * ld + ld * rule.E;
   }
-  /// Keeps those of slot 0 in this memory; `done`: they are there.
+  /// Keeps those of slot 0 in this memory; `done`: it already contains them.
   void keep_in(T* memory, bool done) {
     Solution& x = solutions_[0];
     x.A = memory;
@@ -130,7 +129,7 @@ class DeltaBlocks {
     keys_ = both_, key_token_ = m_;
   }
 
-  /// Computes w and e of the selected block from the state before it; null: there is none.
+  /// Computes w and e of the selected block from the state before it; null: no state.
   void solve(int64_t slot, const T* S) {
     const Solution& x = solutions_[slot];
     const T* const v = v_.at(b_, first_, h_);
@@ -170,7 +169,7 @@ class DeltaBlocks {
     }
   }
 
-  /// Writes the results of the selected block to rows that are `token` apart.
+  /// Writes the results of the selected block to rows with stride `token`.
   void attend(int64_t slot, const T* S, T* to, int64_t token) {
     Pairs& pairs = of_queries();
     pairs.weights(queries(), q_.token, T{1}, keys_, key_token_, false, A_);
@@ -184,8 +183,8 @@ class DeltaBlocks {
 
   /// Sets the state that advance() starts from.
   void hold(const T* S) { std::copy_n(S, m_ * E_, wide_); }
-  /// Writes the state after the selected block. Between blocks the state is in double precision, since
-  /// it is the sum of all blocks, and their decays are multiplied.
+  /// Writes the state after the selected block. Between blocks the state is in double precision,
+  /// since it is a sum over all blocks, and their decays are multiplied.
   void advance(int64_t slot, T* S) {
     pairs_.to_last(keys_, key_token_, weighed_);
     kernels::gemm_tile<T>(m_, E_, of_token_ * count_, {weighed_, 1, m_}, solutions_[slot].w, E_, S,
@@ -201,8 +200,8 @@ class DeltaBlocks {
     });
   }
 
-  /// Computes the gradients of the selected block from the state S before it, null if there is none, and
-  /// the gradient R of the state after it, zeros unless `later`. R becomes the gradient of S.
+  /// Computes the gradients of the selected block from the state S before it (null: none) and the
+  /// gradient R of the state after it (zeros unless `later`). R becomes the gradient of S.
   void gradients(int64_t slot, const Heads<const T>& dout, const T* S, T* R, bool later,
                  DeltaGradients& to) {
     const Solution& x = solutions_[slot];
@@ -254,7 +253,7 @@ class DeltaBlocks {
     if (to.log_decay.to.defined()) {
       const auto change = [=, this](int64_t i, T* sum) {
         const int64_t u = i / rule_.steps;
-        const T reads = i == (u + 1) * rule_.steps - 1 ? T{1} : T{0};  // whether the token is read
+        const T reads = i == (u + 1) * rule_.steps - 1 ? T{1} : T{0};  // whether q reads it
 #pragma GCC ivdep
         for (int64_t l = 0; l < m_; ++l)
           sum[l] =
@@ -281,7 +280,7 @@ class DeltaBlocks {
 
  private:
   struct Solution {
-    T *A, *e, *w;  // A^r; e (tokens, E); w (keys, E), with v if values have keys of their own
+    T *A, *e, *w;  // A^r; e (tokens, E); w (keys, E), with v if values have separate keys
   };
 
   // The pairs of queries with the keys of all steps.
@@ -292,7 +291,7 @@ class DeltaBlocks {
   void copy_rows(const T* rows, int64_t token, int64_t n, T* to, int64_t to_token) const {
     for (int64_t i = 0; i < count_; ++i) std::copy_n(rows + i * token, n, to + i * to_token);
   }
-  // w_i. For use inside simd().
+  // w_i. Inside simd().
   void weigh_error(const Solution& x, int64_t i) const {
     for (int64_t c = 0; c < E_; ++c) x.w[of_token_ * i * E_ + c] = beta_[i] * x.e[i * E_ + c];
   }
@@ -329,13 +328,13 @@ class DeltaBlocks {
       }
     });
   }
-  // dA_ji = factor w_j·row_i of every key, times the decays that A has for all channels.
+  // dA_ji = factor w_j·row_i for every key, times the decays that A has in all channels.
   void pair_gradients(const Pairs& pairs, const T* w, const T* rows, int64_t token, int64_t count,
                       int64_t ld, int64_t keys, T factor) {
     pack_transposed(rows, token, count, E_, factor, rows_transposed_);
     pair_weights<T>(count, E_, {w, E_, 1}, rows_transposed_, zeros_, pairs.within(), dA_, ld, keys);
   }
-  // The gradient of C_n, from that of keys through the state: ⟨S', R⟩ for each channel.
+  // The gradient of C_n from that of keys through the state: ⟨S', R⟩ per channel.
   void end_decay(const T* S, const T* R, bool later) {
     simd([=, this] {
       for (int64_t l = 0; l < m_; ++l)
@@ -361,20 +360,20 @@ class DeltaBlocks {
   const Heads<const T> q_, k_, v_, r_;
   std::optional<Heads<const T>> betas_, u_;
   const bool own_read_;
-  const int64_t of_token_, m_, E_, ld_;     // of_token: keys of a step; ld: the row length of A^r
-  const int64_t keys_of_query_, ld_query_;  // ld_query: the row length of A^q
+  const int64_t of_token_, m_, E_, ld_;     // of_token: keys per step; ld: row length of A^r
+  const int64_t keys_of_query_, ld_query_;  // ld_query: row length of A^q
   Pairs pairs_;
   std::optional<Pairs> query_pairs_;  // if tokens have several steps
   T *const weighed_, *const beta_;
   T* A_;                                 // A^q
-  bool done_ = false;                    // A_ and a solution but for w are kept
+  bool done_ = false;                    // A_ and a solution except w are kept
   double *const wide_, *const factors_;  // the state (m, E), e^C_n (m)
   std::vector<Solution> solutions_;
   T *zeros_ = nullptr, *dA_ = nullptr, *y_ = nullptr, *d_ = nullptr, *rows_transposed_ = nullptr,
     *state_transposed_ = nullptr, *dq_ = nullptr, *dr_ = nullptr, *dk_ = nullptr;
   double* end_ = nullptr;
-  T* both_ = nullptr;        // k and u in turn
-  const T* keys_ = nullptr;  // all keys of the block, rows that are key_token apart
+  T* both_ = nullptr;        // k and u alternating
+  const T* keys_ = nullptr;  // all keys of the block, rows with stride key_token
   int64_t key_token_ = 0, b_ = 0, h_ = 0, first_ = 0, count_ = 0, first_query_ = 0, queries_ = 0;
 };
 

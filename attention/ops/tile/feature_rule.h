@@ -1,4 +1,4 @@
-// FeatureRule: a feature map and the sizes of what it is applied to.
+// FeatureRule: a feature map and the sizes of its operands.
 #pragma once
 
 #include "longhand/attention/ops/feature_formula.h"
@@ -7,12 +7,12 @@
 
 namespace longhand::attention::tile {
 
-/// The formula of the m features of x with D numbers; its tensors are contiguous or undefined.
+/// The formula of the m features of x with D elements; its tensors are contiguous or undefined.
 struct FeatureRule : FeatureFormula {
   int64_t D, m;
 
-  /// Whether a row of W gives two features. Those of a block are then the cosines of its rows, in
-  /// front of their sines.
+  /// Whether each row of W gives two features. A block of features then holds the cosines of its
+  /// rows, followed by their sines.
   bool pairs() const { return waves && !phases; }
 };
 

@@ -12,11 +12,11 @@
 
 namespace longhand::attention::tile {
 
-/// Tokens of a tile: a multiple of 16 lanes and of 6 (12) rows. Scans have tiles of their own sizes.
+/// Tokens per tile: a multiple of 16 lanes and of 6 (12) rows. Scans have their own tile sizes.
 inline constexpr int64_t block = 64;
 
 /// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... over the lanes of each of n rows,
-/// where ∘ is `join` of vectors; for use inside simd(). Each row is joined in the same fixed order.
+/// where ∘ is `join` of vectors, in the same fixed order for each row. Use inside simd().
 template <class T, class Value, class Joined, class Take>
 void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Joined join, Take take) {
   constexpr int64_t rows = kernels::rows_together;
@@ -35,8 +35,8 @@ void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Joined j
   }
 }
 
-/// top_i = max(top_i, max_l value(l, i)) over n rows l for `width` lanes i from `first` on; for use inside
-/// simd(). Eight vectors of maxima, of different lanes or rows, since each waits for the one before it.
+/// top_i = max(top_i, max_l value(l, i)) over n rows l for `width` lanes i from `first` on, inside
+/// simd(). Keeps eight vectors of maxima, of different lanes or rows, to hide latency.
 template <int64_t width, class T, class Value>
 void raise_stretch(int64_t n, int64_t first, T* top, Value value) {
   constexpr int64_t vectors = width / 8, chains = 8 / vectors;
@@ -54,8 +54,8 @@ void raise_stretch(int64_t n, int64_t first, T* top, Value value) {
   for (int64_t c = 0; c < vectors; ++c) std::memcpy(top + at(c), &most[c], sizeof most[c]);
 }
 
-/// The same for all lanes: as long stretches of rows as possible, which are in cache lines that follow
-/// each other.
+/// The same for all lanes, in row stretches as long as possible, which occupy consecutive cache
+/// lines.
 template <class T, class Value>
 void raise_lanes(int64_t n, int64_t lanes, T* top, Value value) {
   constexpr int64_t most = 4 * lane_multiple;
@@ -64,7 +64,7 @@ void raise_lanes(int64_t n, int64_t lanes, T* top, Value value) {
   for (; first < lanes; first += lane_multiple) raise_stretch<lane_multiple>(n, first, top, value);
 }
 
-/// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li; for use inside simd().
+/// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li. Use inside simd().
 template <class T>
 void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T* sums) {
   join_rows_of_lanes(
@@ -76,7 +76,7 @@ void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T*
       kernels::plus, [=](int64_t l, T sum) { sums[l] += sum; });
 }
 
-/// The features of a block of tokens of one head, (features, lanes): all m of them, or one block of
+/// The features of a block of tokens of one head, (features, lanes): all m, or one block of
 /// features at a time, so that they stay in the L1 cache.
 template <class T>
 class FeatureTile {
@@ -92,9 +92,9 @@ class FeatureTile {
   int64_t lanes() const { return lanes_; }
   T* features() { return f_; }
 
-  /// Sets the tokens, keys or queries; `norms`: half_norm |x|² is subtracted. Lanes beyond `count` have
-  /// features of 0, or projections of 0 with a shift of -inf. `memory`: of the features, if not that of
-  /// the tile; `done`: all of them have been computed there.
+  /// Sets the tokens, keys or queries; `norms`: subtract half_norm |x|². Lanes beyond `count` have
+  /// features of 0, or projections of 0 with a shift of -inf. `memory`: where to store the
+  /// features, if not in the tile; `done`: all of them have already been computed there.
   void start(const Heads<const T>& x, int64_t b, int64_t h, int64_t first, int64_t count,
              bool norms, T* memory = nullptr, bool done = false) {
     const FeatureRule& z = rule_;
@@ -131,7 +131,7 @@ class FeatureTile {
   }
 
   /// Updates c, the maxima of exponents so far, and sets `shrink` to the factors that rescale sums
-  /// accordingly. Waves have one exponent for all features of a key, that of their factor.
+  /// accordingly. Waves have one exponent per key, that of their common factor.
   void raise(T* c, T* shrink) const {
     const auto keep = [=](int64_t l, T top) {
       top = c[l] < top ? top : c[l];
@@ -150,7 +150,7 @@ class FeatureTile {
     });
   }
 
-  /// Takes features of keys relative to c: exponents become e^(t - c), waves are multiplied by
+  /// Makes features of keys relative to c: exponents become e^(t - c), waves are multiplied by
   /// e^(-half_norm |k|² - c).
   void scale_keys(const T* c) {
     if (!rule_.waves)
@@ -169,7 +169,7 @@ class FeatureTile {
   /// that rescale sums accordingly.
   void raise_queries(const T* c, T* top, T* shrink) const {
     simd([=, n = n_, lanes = lanes_, f = f_] {
-      T most[block] = {};  // GCC 14 takes lanes for uninitialised otherwise
+      T most[block] = {};  // GCC 14 otherwise assumes uninitialised lanes
       std::copy_n(top, lanes, most);
       raise_lanes(n, lanes, most, [=](int64_t l, int64_t i) { return f[l * lanes + i] + c[l]; });
       for_lanes(lanes, [=, most = most](int64_t i) {
@@ -193,7 +193,7 @@ class FeatureTile {
     });
   }
 
-  /// Replaces exponents by e^(t - c), with one c a lane.
+  /// Replaces exponents by e^(t - c), with one c per lane.
   void exponentiate(const T* c) {
     each([=, shift = shift_](int64_t, int64_t i, T t) {
       return Base<T>::power(t + shift[i] - c[i]);
@@ -201,7 +201,7 @@ class FeatureTile {
   }
 
   /// df_li += of_feature_l of_token_i, which completes df, the gradient of the current features.
-  /// With exponentials it is then multiplied by the features, which gives the gradient of their
+  /// With exponentials, df is then multiplied by the features to give the gradient of their
   /// exponents. With waves it becomes the gradient of the projections, in the first rows.
   void finish_gradient(T* df, const T* of_feature, const T* of_token) {
     const FeatureRule& z = rule_;
@@ -226,8 +226,8 @@ class FeatureTile {
     });
   }
 
-  /// Computes the gradient of x from a completed df: adds to it, or overwrites it. To be called for
-  /// all blocks of features in order.
+  /// Computes the gradient of x from a completed df: adds to it or overwrites it. Must be called
+  /// for all blocks of features, in order.
   void input_gradient(T* df, const Heads<T>& dx, int64_t b, int64_t first, bool add) {
     const FeatureRule& z = rule_;
     T* const to = dx.at(b, first, h_);
@@ -245,7 +245,7 @@ class FeatureTile {
 
  private:
   void select(int64_t l, int64_t n) { l_ = l, n_ = n, rows_ = rule_.pairs() ? n / 2 : n; }
-  // Replaces projections t by cos t, and the rows behind them by sin t.
+  // Replaces projections t by cos t, and the rows after them by sin t.
   void compute_waves() {
     const T* const b = rule_.phases ? rule_.phases.template data<T>() + first_row() : nullptr;
     simd([=, rows = rows_, lanes = lanes_, f = f_] {
@@ -292,7 +292,7 @@ class FeatureTile {
   }
 
   T factor() const { return rule_.exponentials ? static_cast<T>(Base<T>::log_e) : T{1}; }
-  // Of the current features, among the rows of the projections of all heads.
+  // The first current feature among the rows of the projections of all heads.
   int64_t first_row() const {
     const Tensor& W = rule_.projection;
     return (W.rank() == 3 ? h_ * W.size(1) : 0) + (rule_.pairs() ? l_ / 2 : l_);

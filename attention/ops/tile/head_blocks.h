@@ -1,4 +1,4 @@
-// Blocks of a scan of features whose state does not decay, or decays by one factor a token for all of them.
+// Blocks of a scan of features whose state does not decay, or decays by one factor per token.
 //
 // The decay of token i of a block is e^{s_i} with s_i = g_i, or, with exponentials, s_i = g_i +
 // c_(i-1) - c_i: the factor of the state, which is relative to e^c. With C_i = Σ_(t<=i) s_t <= 0 in
@@ -8,7 +8,7 @@
 //   out_i = Σ_j A_ji v_j + e^C_i Sᵀ φ(q_i)
 //   S' = e^C_last S + Σ_j e^(C_last - C_j) φ(k_j) v_jᵀ          advance()
 //
-// and for the gradients dn_i and δ_i of out_i, with R, r, the gradients of S', z'
+// and for the gradients, given dn_i and δ_i of out_i, and R, r, the gradients of S', z'
 //
 //   dA_ji = (v_j·dn_i + δ_i) e^(C_i - C_j)
 //   dφ(q_i) = Σ_j dA_ji φ(k_j) + e^C_i (S dn_i + δ_i z)
@@ -28,7 +28,7 @@
 
 namespace longhand::attention::tile {
 
-/// The blocks of one head at a time; features of up to `slots` blocks of keys are held at once.
+/// Processes the blocks of one head, one at a time; holds features of up to `slots` blocks of keys.
 template <class T>
 class HeadBlocks {
  public:
@@ -57,7 +57,7 @@ class HeadBlocks {
     dG_ = scratch.take<T>(ld_);
   }
 
-  /// Numbers that a block keeps for the gradients: the features, if they are expensive.
+  /// Elements that a block keeps for the gradients: the features, if they are expensive.
   static int64_t kept_size(const ScanRule& rule) {
     return rule.features.projection.defined() ? 2 * rule.m * rule.lanes() : 0;
   }
@@ -70,7 +70,7 @@ class HeadBlocks {
   }
 
   /// Computes the features of the keys of a block, and its decays. `before` is the scale before the
-  /// block; with find_scale, the scales of the block are computed first.
+  /// block; with find_scale, first computes the scales of the block.
   void load_keys(int64_t slot, int64_t block_, T before, bool find_scale) {
     FeatureTile<T>& f = keys_[slot];
     const int64_t first = rule_.first(block_), count = rule_.count(block_);
@@ -110,7 +110,7 @@ class HeadBlocks {
     queries_.largest(top_);
     queries_.exponentiate(top_);
   }
-  /// The logarithms of what out is relative to, of the loaded block: to (B, H, N).
+  /// Writes the log scales of `out` for the loaded block to (B, H, N).
   void put_log_scales(int64_t block_, Tensor& to) const {
     const Strides& s = to.strides();
     const int64_t first = rule_.first(block_);
@@ -131,7 +131,7 @@ class HeadBlocks {
     *total += static_cast<T>(sum);
   }
 
-  /// Computes out of the loaded block from the state before it; null: there is none.
+  /// Computes `out` of the loaded block from the state before it; null: no state.
   void attend(int64_t slot, int64_t block_, const T* S, T* to, int64_t token) {
     FeatureTile<T>&f = keys_[slot], &g = queries_;
     const int64_t m = rule_.m, E = rule_.E, count = f.count(), lanes = f.lanes();
@@ -172,8 +172,8 @@ class HeadBlocks {
   }
 
   /// Computes the gradients of a block whose keys and queries are loaded, from the state S before
-  /// it, null if there is none, and the gradient R of the state after it, zeros unless `later`. R
-  /// becomes the gradient of S.
+  /// it (null: none) and the gradient R of the state after it (zeros unless `later`). R becomes the
+  /// gradient of S.
   void gradients(int64_t slot, int64_t block_, const Heads<const T>& dout, const T* S, T* R,
                  bool later, ScanGradients& to) {
     FeatureTile<T>& f = keys_[slot];
@@ -199,8 +199,8 @@ class HeadBlocks {
     decay_gradients(first, count, to.log_decay);
     end_decay(S, R);
   }
-  /// Sets dg at the end of a block, from the state there and its gradient; to 0 if S is null.
-  /// Called before the first of the blocks, which are processed in reverse, and between two.
+  /// Sets dg at the end of a block from the state there and its gradient, or to 0 if S is null.
+  /// Called before the first block that is processed (in reverse order) and between blocks.
   void end_decay(const T* S, const T* R) {
     T sum = 0;
     if (S) simd([&, n = rule_.state_size()] { sum = kernels::row_dot(S, R, n); });
@@ -211,7 +211,7 @@ class HeadBlocks {
   // Columns of a product with zeros below a diagonal: two vectors, where `step` is one.
   static constexpr int64_t wide_step = 2 * step;
 
-  // Of keys, 0, or of queries, 1.
+  // 0 for keys, 1 for queries.
   T* kept_features(int64_t block_, int64_t which) {
     T* const kept = x_.kept_of<T>(b_ * rule_.H + h_, block_);
     return kept ? kept + which * rule_.m * ld_ : nullptr;
@@ -327,7 +327,7 @@ class HeadBlocks {
   const ScanRule& rule_;
   ScanTensors x_;
   const Heads<const T> q_, k_, v_;
-  const int64_t ld_;  // the row length of A
+  const int64_t ld_;  // row length of A
   FeatureTile<T> queries_;
   std::vector<FeatureTile<T>> keys_;
   BlockDecay<T> decay_;

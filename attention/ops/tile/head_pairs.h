@@ -1,4 +1,4 @@
-// Pairs with one decay per token for all channels, or none: the interface of ChannelPairs.
+// Pairs with one decay per token for all channels, or none. Same interface as ChannelPairs.
 #pragma once
 
 #include <cmath>
@@ -13,8 +13,8 @@ namespace longhand::attention::tile {
 template <class T>
 class HeadPairs {
  public:
-  /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels; rows of A have `ld`. If g is that of
-  /// several steps, before the first of them, the tokens of a block are those steps.
+  /// g is (B, N, H, 1), or undefined for 0. Queries and keys have m channels; rows of A have `ld`.
+  /// If each g precedes several steps, the tokens of a block are those steps.
   HeadPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch, int64_t keys = 1,
             int64_t steps = 1)
       : m_(m),
@@ -32,7 +32,7 @@ class HeadPairs {
     decay_.clear();
     std::fill_n(zeros_, ld_, T{0});
   }
-  /// Selects `count` tokens, those from the decay `first` on.
+  /// Selects `count` tokens, starting with the decay `first`.
   void use(int64_t b, int64_t h, int64_t first, int64_t count) {
     count_ = count;
     if (!g_) return;
@@ -54,7 +54,7 @@ class HeadPairs {
   void from_before(const T* x, int64_t token, T factor, T* to) const {
     weigh(x, token, factor, decay_.from_before(), 1, to);
   }
-  /// to_j = e^(C_last - C_j) x_j, of keys
+  /// For keys: to_j = e^(C_last - C_j) x_j
   void to_last(const T* x, int64_t token, T* to) const {
     weigh(x, token, T{1}, decay_.to_last(), of_token_, to);
   }
@@ -65,17 +65,17 @@ class HeadPairs {
       for (int64_t i = 0; i < n; ++i) S[i] *= factor;
     });
   }
-  /// e^C_last of all channels, (m), in double precision.
+  /// e^C_last for all channels, (m), in double precision.
   void whole(double* factors) const {
     double sum = 0;
     if (g_)
       for (int64_t i = 0; i < count_; ++i) sum += steps_[i];
     std::fill_n(factors, m_, std::exp(sum / Base<T>::log_e));
   }
-  /// e^C_last of a channel.
+  /// e^C_last for one channel.
   T whole(int64_t) const { return g_ ? decay_.whole() : T{1}; }
 
-  /// A, for `factor` x and k with rows that are `token` and `key_token` apart. With `strict`, A_jj = 0.
+  /// A, for `factor` x and k with rows of stride `token` and `key_token`. With `strict`, A_jj = 0.
   void weights(const T* x, int64_t token, T factor, const T* k, int64_t key_token, bool strict,
                T* A) {
     pack_transposed(x, token, count_, m_, factor, transposed_);
@@ -83,10 +83,10 @@ class HeadPairs {
                     of_token_);
     if (strict) clear_diagonal(A, ld_, count_, of_token_);
   }
-  /// The factors of gradients of A that do not depend on the channel.
+  /// The factors of gradients of A that are common to all channels.
   const T* within() const { return decay_.within(); }
-  /// The gradients of x and k, contiguous rows, through dA, which includes within(); they are added to what is
-  /// there with add_x and add_k.
+  /// The gradients of x and k, contiguous rows, through dA, which includes within(). With add_x and
+  /// add_k they are added to the existing values.
   void gradients(const T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx,
                  bool add_x, T* dk, bool add_k) {
     sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, add_x, of_token_);

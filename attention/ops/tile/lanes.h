@@ -22,9 +22,8 @@ inline int64_t whole_lanes(int64_t tokens) {
   return (tokens + lane_multiple - 1) / lane_multiple * lane_multiple;
 }
 
-/// Calls f(i) for each lane, for use inside simd(). Lanes must be independent: the compiler may
-/// assume that f(i) reads nothing that another f(j) writes. Whole vectors only, without a remainder
-/// loop.
+/// Calls f(i) for each lane, inside simd(). Lanes must be independent: the compiler may assume that
+/// f(i) reads nothing that another f(j) writes. Whole vectors only, without a remainder loop.
 template <class F>
 void for_lanes(int64_t lanes, F f) {
   for (int64_t first = 0; first < lanes; first += lane_multiple)
@@ -53,7 +52,7 @@ struct Base<float> {
         x + 0x1.8p23f;  // rounds x to an integer, in the low bits (see math-inl.h)
     return power(x, shifted, x - (shifted - 0x1.8p23f));
   }
-  // The same for x whose magnitude would cost accuracy in f32.
+  // The same for x so large in magnitude that f32 would lose accuracy.
   static float power_of_sum(double x) {
     x = std::max(x, -200.0);
     const double n = (x + 0x1.8p52) - 0x1.8p52;
@@ -80,8 +79,8 @@ inline double log_e_of(DType dtype) {
 template <class T>
 constexpr T infinity = std::numeric_limits<T>::infinity();
 
-/// to[d lanes + i] = factor from[i token + d] for the whole lanes of `count` tokens, with zeros in those
-/// from count on.
+/// to[d lanes + i] = factor from[i token + d] for the whole lanes of `count` tokens, with zeros in
+/// lanes from `count` on.
 template <class T>
 void pack_transposed(const T* from, int64_t token, int64_t count, int64_t D, T factor, T* to) {
   const int64_t lanes = whole_lanes(count);

@@ -1,4 +1,4 @@
-// One query and the keys on a list, whose rows may be anywhere in memory: formulas in listed_attention.cpp.
+// One query and its listed keys, in rows anywhere in memory: formulas in listed_attention.cpp.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace longhand::attention::tile {
 
-/// Keys whose values are summed before they are added to the result: errors of long sums stay small.
+/// Keys whose values are summed before being added to the result: errors of long sums stay small.
 inline constexpr int64_t summed = 64;
 
-/// The rows of the keys of a head, `step` elements apart.
+/// The rows of the keys of a head, with stride `step`.
 template <class T>
 struct KeyRows {
   T* data;
@@ -41,7 +41,7 @@ void dots(const T* x, const KeyRows<const T>& rows, const std::vector<int32_t>& 
   some(first, count - first);
 }
 
-/// f(D), compiled also for constants, so that rows of these widths stay in registers.
+/// Calls f(D), compiled also for constants, so that rows of these widths stay in registers.
 template <class F>
 void with_width(int64_t D, F f) {
   D == 32 ? f(32) : D == 64 ? f(64) : f(D);
@@ -59,8 +59,8 @@ void add_scaled(T factor, const T* x, int64_t D, T* to) {
   for (int64_t d = whole; d < D; ++d) to[d] += factor * x[d];
 }
 
-/// to += Σ factors[n] row_n over `count` keys, with the bits of add_scaled() for one after the other: several at
-/// a time, so that `to` is read and written less often. For use inside simd().
+/// to += Σ factors[n] row_n over `count` keys, bitwise equal to successive add_scaled(), but
+/// several at a time, so that `to` is read and written less often. Use inside simd().
 template <class T>
 void add_listed_rows(const T* factors, const KeyRows<const T>& rows, const int32_t* keys,
                      int64_t count, int64_t D, T* to) {
@@ -79,13 +79,13 @@ void add_listed_rows(const T* factors, const KeyRows<const T>& rows, const int32
   for (int64_t n = whole; n < count; ++n) add_scaled(factors[n], rows.at(keys[n]), D, to);
 }
 
-/// What applies to the keys on a list; null: nothing.
+/// Bias and factors of listed keys; null: none.
 template <class T>
 struct OfList {
   const T *added, *factors;
 };
 
-/// s_j of the keys. For use inside simd().
+/// The scores s_j of the keys. Use inside simd().
 template <class T>
 void listed_scores(const T* q, const KeyRows<const T>& k, const std::vector<int32_t>& keys,
                    int64_t D, T scale, const T* added, T* s) {
@@ -96,8 +96,8 @@ void listed_scores(const T* q, const KeyRows<const T>& k, const std::vector<int3
     for (int64_t n = 0; n < count; ++n) s[n] += added[n];
 }
 
-/// Writes out (D), and m and 1 / Σ to `sums`, for q (D) and at least one key. p and part are memory for as many numbers
-/// as there are keys, and for D. Not for use inside simd().
+/// Writes out (D), and m and 1 / Σ to `sums`, for q (D) and at least one key. p and part are
+/// scratch memory for one element per key and for D. Must not be called inside simd().
 template <class T>
 void attend_to_listed(const T* q, const KeyRows<const T>& k, const KeyRows<const T>& v,
                       const std::vector<int32_t>& keys, const OfList<T>& of, int64_t width, T scale,

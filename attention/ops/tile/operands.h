@@ -32,8 +32,8 @@ struct Heads {
         head(t.strides()[2]) {}
 };
 
-/// Whether the rows of D numbers of x (B, N, H, D) are contiguous, and tokens do not share rows:
-/// gemm_tile() requires strides other than 0.
+/// Whether the rows of D elements of x (B, N, H, D) are contiguous, and tokens do not share rows:
+/// gemm_tile() requires nonzero strides.
 inline bool has_contiguous_rows(const Tensor& x) {
   return (x.size(3) == 1 || x.strides()[3] == 1) && (x.size(1) == 1 || x.strides()[1] != 0);
 }
@@ -46,7 +46,7 @@ inline Tensor with_contiguous_rows(const Tensor& x) {
   return has_contiguous_rows(x) ? x : x.contiguous();
 }
 
-/// The numbers of x; null if it is undefined.
+/// The elements of x; null if it is undefined.
 template <class T, class X>
 auto data_or_null(X& x) -> decltype(x.template data<T>()) {
   return x.defined() ? x.template data<T>() : nullptr;

@@ -1,17 +1,17 @@
-// Blocks of a scan whose features are q and k as they are, rows of memory: the formulas of head_blocks.h,
-// with decays of heads or of channels l,
+// Blocks of a scan whose features are q and k themselves, rows in memory: the formulas of
+// head_blocks.h, with decays per head or per channel l,
 //
 //   A_ji = Σ_l q_il k_jl e^(C_il - C_jl)
 //
-// head_pairs.h and channel_pairs.h say how these stay at most 1.
+// How these stay at most 1 is explained in head_pairs.h and channel_pairs.h.
 #pragma once
 
 #include "longhand/attention/ops/tile/scan_rule.h"
 
 namespace longhand::attention::tile {
 
-/// The blocks of one head at a time, with the interface of HeadBlocks. Pairs are HeadPairs or
-/// ChannelPairs.
+/// Processes the blocks of one head, one at a time, with the interface of HeadBlocks. Pairs are
+/// HeadPairs or ChannelPairs.
 template <class T, class Pairs>
 class RowBlocks {
  public:
@@ -37,7 +37,7 @@ class RowBlocks {
     dg_ = scratch.take<double>(m_);
   }
 
-  /// Numbers that a block keeps for the gradients: A.
+  /// Elements that a block keeps for the gradients: A.
   static int64_t kept_size(const ScanRule& rule) { return rule.lanes() * rule.lanes(); }
 
   void start(int64_t b, int64_t h) {
@@ -99,8 +99,8 @@ class RowBlocks {
     if (S) retreat(0, dout, R);
     if (to.log_decay.to.defined()) end_decay(S, R);
   }
-  /// The gradients through pairs and through the state after the block. With `reads`, those of queries are added to
-  /// what states before it give, in query_gradients().
+  /// The gradients through pairs and through the state after the block. With `reads`, those of
+  /// queries are added to the contribution of earlier states, in query_gradients().
   void pair_gradients(int64_t block_, const Heads<const T>& dout, bool reads, const T* R,
                       bool later, ScanGradients& to) {
     const int64_t E = rule_.E;
@@ -207,7 +207,7 @@ class RowBlocks {
   const ScanRule& rule_;
   ScanTensors x_;
   const Heads<const T> q_, k_, v_;
-  const int64_t m_, ld_;  // ld: the row length of A
+  const int64_t m_, ld_;  // ld: row length of A
   Pairs pairs_;
   T *const sums_, *const weighed_, *const transposed_, *const own_, *const delta_;
   T *A_ = nullptr, *dA_ = nullptr, *dn_transposed_ = nullptr, *dq_ = nullptr, *dk_ = nullptr;

@@ -1,10 +1,9 @@
 // A block of tokens depends on earlier blocks through the state before it and, for the gradients,
-// on later blocks through the gradient of the state after it; head_blocks.h and row_blocks.h
-// have the formulas. Blocks are processed in order for the results and in reverse for the
-// gradients. If there are few heads, groups of blocks are processed in parallel: a first pass
-// computes the state that each group gives when started from zeros, and these are joined, in order,
-// to the state before each group. One state in four is saved for the gradients; the others are
-// recomputed.
+// on later blocks through the gradient of the state after it; head_blocks.h and row_blocks.h have
+// the formulas. Blocks are processed in order for the results and in reverse for the gradients. If
+// there are few heads, groups of blocks are processed in parallel: a first pass computes the state
+// that each group gives when started from zeros, and these are joined, in order, into the state
+// before each group. One state in four is saved for the gradients; the others are recomputed.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +16,7 @@
 
 namespace longhand::attention::tile {
 
-// Blocks [begin, end) of a head, which a task processes.
+// Blocks [begin, end) of a head, processed by one task.
 struct Group {
   int64_t head, index, begin, end;
 };
@@ -38,7 +37,7 @@ void for_groups(const ScanRule& rule, const ScanTensors& x, int64_t first, int64
   });
 }
 
-// The sum of g over each group, (heads, groups, 1 or m), at first 0.
+// The sum of g over each group, (heads, groups, 1 or m), initially 0.
 inline Tensor log_decays_of_groups(const ScanRule& rule, DType dtype) {
   return Tensor::zeros({rule.heads(), rule.groups, rule.decay_rows()}, dtype);
 }

@@ -5,8 +5,8 @@
 
 namespace longhand::attention::tile {
 
-/// Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ... A scan of one
-/// block without an initial state has none.
+/// Saved states of each head, (heads, ., size): those before blocks 0, every, 2 every, ... A scan
+/// of a single block without an initial state has none.
 struct KeptStates {
   Tensor states;
   int64_t every;
@@ -26,7 +26,7 @@ struct KeptStates {
 
 /// The passes for one kind of blocks and one dtype.
 struct ScanPasses {
-  /// Numbers that a block keeps for the gradients.
+  /// Elements that a block keeps for the gradients.
   int64_t (*kept_size)(const ScanRule& rule);
   /// Computes the sums and, if they are defined, the final states (heads, size) and the log scales of
   /// the sums. The first of the kept states is the initial one.
@@ -39,7 +39,7 @@ struct ScanPasses {
                    Tensor& dinitial);
 };
 
-/// Those of HeadBlocks, and of RowBlocks with HeadPairs and with ChannelPairs. Each is compiled on its own.
+/// For HeadBlocks, and RowBlocks with HeadPairs and with ChannelPairs. Each is compiled on its own.
 ScanPasses feature_passes(DType dtype);
 ScanPasses head_passes(DType dtype);
 ScanPasses channel_passes(DType dtype);

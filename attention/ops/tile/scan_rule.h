@@ -1,4 +1,4 @@
-// The description of a scan that its blocks work from: sizes, operands, and division into groups.
+// The description of a scan used by its blocks: sizes, operands, and division into groups.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +14,10 @@
 
 namespace longhand::attention::tile {
 
-/// The number of tokens in a block, at most max_scan_block, with which N tokens need the fewest
-/// multiply-adds: `pair` for each pair of tokens in a block, and `state` for each token of a block that
-/// reads a state and passes one on. Short sequences are one block, without a state. Or the number `given`, if it is
-/// not 0; throws ShapeError, naming `op`, if that is too large.
+/// Returns the block size, at most max_scan_block, for which N tokens need the fewest
+/// multiply-adds: `pair` per pair of tokens in a block, and `state` per token of a block that reads
+/// a state and passes one on. Short sequences are one block, without a state. If `given` is not 0,
+/// returns it; throws ShapeError, naming `op`, if it is too large.
 inline int64_t tokens_of_block(const char* op, int64_t given, int64_t N, int64_t pair,
                                int64_t state, bool initial) {
   check<ShapeError>(0 <= given && given <= max_scan_block, op, ": expected blocks of 1 to ",
@@ -34,11 +34,11 @@ inline int64_t tokens_of_block(const char* op, int64_t given, int64_t N, int64_t
   return best;
 }
 
-/// Sizes, and the division of tokens into blocks: of a scan or a delta rule.
+/// Sizes of a scan or a delta rule, and its division of tokens into blocks.
 struct TokenBlocks {
   int64_t B, N, H, m, E;
   bool initial;    // whether there is a state before the first block
-  int64_t tokens;  // of a block
+  int64_t tokens;  // per block
   int64_t blocks = (N + tokens - 1) / tokens;
 
   /// Every kept_every-th of the states before blocks is saved for the gradients.
@@ -53,7 +53,7 @@ struct TokenBlocks {
 
 struct ScanRule : TokenBlocks {
   FeatureRule features;
-  bool normalizer, decays, channels;  // decays: has a log_decay; channels: with one value a feature
+  bool normalizer, decays, channels;  // decays: has a log_decay; channels: one value per feature
   bool query_norm;                    // t of queries includes their norm too
   bool reverse;                       // from the last token to the first
   int64_t groups, blocks_of_group;
@@ -79,7 +79,7 @@ struct ScanRule : TokenBlocks {
   int64_t lanes() const { return whole_lanes(tokens); }
   /// The i-th token of the scan.
   int64_t token(int64_t i) const { return reverse ? N - 1 - i : i; }
-  /// Access to x (B, N, H, .) by the tokens of the scan.
+  /// Access to x (B, N, H, .) in the order of the scan.
   template <class T, class X>
   Heads<T> heads(X& x) const {
     Heads<T> out(x);
@@ -92,7 +92,7 @@ struct ScanRule : TokenBlocks {
   int64_t decay_rows() const { return channels ? m : 1; }
 };
 
-/// The numbers (head, i, …) of x (heads, ., .).
+/// The elements (head, i, …) of x (heads, ., .).
 template <class T>
 T* row(Tensor& x, int64_t head, int64_t i) {
   return x.data<T>() + (head * x.size(1) + i) * x.size(2);
@@ -104,16 +104,16 @@ struct ScanTensors {
   Tensor q, k, v, log_decay;  // the last may be undefined
   Tensor c;                   // undefined without exponentials
   Tensor initial_scale;       // (B H); undefined: -inf
-  // What blocks compute for the results and need again for the gradients, (B H, blocks, kept_size() of
-  // the blocks); undefined: it is computed again.
+  // Values that blocks compute for the results and need again for the gradients, (B H, blocks,
+  // kept_size() of the blocks); undefined: they are recomputed.
   Tensor kept;
-  bool has_kept = false;  // whether it has been computed: in the pass for the gradients
+  bool has_kept = false;  // whether it has been filled: in the pass for the gradients
 
   template <class T>
   T* scales(const ScanRule& rule, int64_t head) {
     return c.defined() ? c.data<T>() + head * rule.N : nullptr;
   }
-  /// The memory of a block for what it keeps, or null.
+  /// The memory in which a block keeps its values, or null.
   template <class T>
   T* kept_of(int64_t head, int64_t block_) {
     return kept.defined() ? row<T>(kept, head, block_) : nullptr;
@@ -125,7 +125,7 @@ struct ScanTensors {
   }
 };
 
-/// Memory for what blocks keep for the gradients, if it takes at most `most` bytes; otherwise undefined.
+/// Memory for values kept for the gradients, if it takes at most `most` bytes; otherwise undefined.
 inline Tensor kept_memory(const Shape& shape, DType dtype, int64_t most) {
   const int64_t bytes = shape.numel() * static_cast<int64_t>(size_of(dtype));
   return 0 < bytes && bytes <= most ? Tensor::empty(shape, dtype) : Tensor();
@@ -136,7 +136,7 @@ struct ScanGradients {
   Gradient q, k, v, log_decay;
 };
 
-/// The memory of a task: its blocks, with what is computed of the keys of several of them, and a number of states.
+/// The memory of a task: its blocks, with results for the keys of several of them, and some states.
 struct TaskSize {
   int64_t slots = 0, states = 0;
   bool gradients = false;
@@ -153,7 +153,7 @@ struct Task {
 
 // ---- weights of a block: A (keys, ld), A_ji of key j <= query i ---------------------------------
 // A is zero below its diagonal. Products with it are computed in steps of 16 keys or queries, and
-// omit the steps that are zero, which are not written. A token may have several rows of A, one for each of its `keys`.
+// skip steps of zeros, which are never written. A token may have several rows of A, one per key.
 inline constexpr int64_t step = lane_multiple;
 
 /// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes), the lanes of `count` tokens.
@@ -175,14 +175,14 @@ void pair_weights(int64_t count, int64_t n, kernels::Strided<T> f, const T* g, c
   });
 }
 
-/// Sets A_jj to 0: the weights of keys before a query.
+/// Sets A_jj to 0, leaving the weights of keys before a query.
 template <class T>
 void clear_diagonal(T* A, int64_t ld, int64_t count, int64_t keys) {
   for (int64_t row = 0; row < keys * count; ++row) A[row * ld + row / keys] = 0;
 }
 
-/// to_i = Σ_j A_ji row_j over j <= i, or with `add` += it. Keys are added in order, those of a token one after
-/// the other.
+/// to_i = Σ_j A_ji row_j over j <= i; += with `add`. Keys are added in order, those of a token one
+/// after the other.
 template <class T>
 void sum_earlier(const T* A, int64_t ld, const T* rows, int64_t token, int64_t count, int64_t n,
                  T* to, int64_t to_token, bool add, int64_t keys = 1) {
@@ -191,7 +191,7 @@ void sum_earlier(const T* A, int64_t ld, const T* rows, int64_t token, int64_t c
                           {A + i, 1, ld}, rows, token, to + i * to_token, to_token, add);
 }
 
-/// to_j = Σ_i A_ji row_i over i >= j, or with `add` += it.
+/// to_j = Σ_i A_ji row_i over i >= j; += with `add`.
 template <class T>
 void sum_later(const T* A, int64_t ld, const T* rows, int64_t token, int64_t count, int64_t n,
                T* to, int64_t to_token, bool add, int64_t keys = 1) {
@@ -201,7 +201,7 @@ void sum_later(const T* A, int64_t ld, const T* rows, int64_t token, int64_t cou
                           to + keys * j * to_token, to_token, add);
 }
 
-/// to_i = rows_i, or with `add` += rows_i.
+/// to_i = rows_i; += with `add`.
 template <class T>
 void put_rows(const T* rows, int64_t count, int64_t n, T* to, int64_t ldt, bool add) {
   simd([=] {

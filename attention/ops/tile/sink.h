@@ -1,11 +1,11 @@
-// A sink: one more key for all queries of a head, with the score s_h and the value 0. Xiao et al. 2023
-// (arXiv 2309.17453); a learned s_h as in gpt-oss; s_h = 0 adds 1 to normalisers. It is added to the result
-// of the other keys, with their L:
+// A sink: an additional key for all queries of a head, with score s_h and value 0. Xiao et al. 2023
+// (arXiv 2309.17453); a learned s_h as in gpt-oss; s_h = 0 adds 1 to normalisers. It is joined to
+// the result of the other keys, with their L:
 //
 //   L'_i = log(e^L_i + e^s),  o'_i = e^(L_i - L'_i) o_i
 //
-// Given o' and L', gradients of the other keys are those without a sink, and ds = Σ_i e^(s - L'_i) (dL'_i -
-// do'_i·o'_i). A query without other keys keeps o = 0 and L = -inf.
+// Given o' and L', gradients of the other keys are the same as without a sink, and ds = Σ_i e^(s -
+// L'_i) (dL'_i - do'_i·o'_i). A query without other keys keeps o = 0 and L = -inf.
 #pragma once
 
 #include <algorithm>
@@ -41,8 +41,8 @@ inline void add_sink(const Tensor& sink, double log_e, Tensor& out, Tensor& log_
   });
 }
 
-/// The gradient (H) of the sinks, for what add_sink() made of out and log_sums, and the gradients dout with
-/// contiguous rows and dlog_sums (B, H, N), in units of e; undefined: 0.
+/// The gradient (H) of the sinks, given the out and log_sums of add_sink() and the gradients dout
+/// with contiguous rows and dlog_sums (B, H, N), in units of e; undefined: 0.
 inline Tensor sink_gradient(const Tensor& sink, double log_e, const Tensor& out,
                             const Tensor& log_sums, const Tensor& dout, const Tensor& dlog_sums) {
   const int64_t B = out.size(0), N = out.size(1), H = out.size(2), D = out.size(3);

@@ -44,7 +44,7 @@ void join_rows(T* x, const T* y, int64_t n, int64_t width, const JoinFactors<T>*
   });
 }
 
-/// x = join of the states x (left, of the earlier tokens) and y (right).
+/// x = the join of the states x (left, of the earlier tokens) and y (right).
 template <class T>
 void join_states(const StateShape& shape, T* x, const T* y, const JoinFactors<T>* joins, bool one) {
   join_rows(x, y, shape.m, shape.E, joins, one);

@@ -1,4 +1,4 @@
-// One pass over the rows of a state for one token, as decoders make it. Inside simd().
+// One pass over the rows of a state for one token, for decoders. Use inside simd().
 #pragma once
 
 #include <cmath>
@@ -52,8 +52,8 @@ void update_columns(double* S, int64_t n, int64_t width, const double* decay, co
   for (int64_t e = 0; e < columns; ++e) to[e] = sums[e];
 }
 
-/// S_l = decay_l S_l + key_l v, with `writes` also + write_l w, and then to += Σ_l query_l S_l for n rows of S
-/// (n, width).
+/// S_l = decay_l S_l + key_l v, with `writes` also + write_l w, and then to += Σ_l query_l S_l for
+/// n rows of S (n, width).
 template <bool writes = false, class V, class W = V>
 void update_rows(double* S, int64_t n, int64_t width, const double* decay, const double* key,
                  const V* v, const double* query, double* to, const double* write = nullptr,
