@@ -16,7 +16,7 @@ struct Entry {
   Spec spec;
 };
 
-// A deque, so that adding a variant does not move the specs that callers hold references to. The
+// A deque, so that adding a variant does not move specs that callers hold references to. The
 // functions of variants.def are called by name: registration by static objects would be lost if the
 // linker drops an object file of the static library that nothing refers to.
 std::deque<Entry>& registry() {
@@ -28,12 +28,12 @@ std::deque<Entry>& registry() {
   return entries;
 }
 
-// Whether an option was given for this variant, not for one that the command line replaced.
+// Whether an option was given for this variant, not for one replaced on the command line.
 bool has_required(const Options& section, const std::string& key) {
   return section.has(key) && !section.is_optional(key);
 }
 
-// A configuration with the fields that the registry sets. `values` is set to the options that apply.
+// A configuration with the fields set by the registry. `values` is set to the options that apply.
 Config completed(std::string_view name, const Config& config, EffectiveValues* values = nullptr) {
   const Spec& of = spec(name);
   check<ConfigError>(config.heads >= 1 && config.head_dim >= 1 && config.max_length >= 1, name,

@@ -112,7 +112,7 @@ Tensor Variant::checked_lengths(const Inputs& inputs, const Tensor& lengths,
                       "], got ", length);
     padded = padded || length < N;
   }
-  // Contiguous, because variants read them as an array.
+  // Contiguous, because variants read the lengths as an array.
   return padded ? lengths.contiguous() : Tensor();
 }
 
@@ -155,7 +155,7 @@ Variable Variant::forward(const Inputs& inputs, const Mask& mask, const nn::Pass
     check<ShapeError>(v.defined() && v.shape().rank() == 4 && v.size(2) == config_.kv_heads,
                       "attention: expected v (B, N, G, D) with G = ", config_.kv_heads, ", got ",
                       v.defined() ? v.shape() : Shape{});
-    // v is passed for q and k, of which only the shapes are used.
+    // v stands in for q and k, of which only the shapes are used.
     return forward({for_all_heads(v, config_.heads), v, v, inputs.x}, mask, pass);
   }
   check_inputs(inputs);

@@ -23,7 +23,7 @@ class DeltaDecoder final : public Decoder {
       DeltaOperands<Tensor> one = of.each([&](const Variable& x) {
         return x.defined() ? x.value().select(1, x.size(1) == 1 ? 0 : step) : Tensor();
       });
-      if (step > 0) one.log_decay = {};  // it is that of the token
+      if (step > 0) one.log_decay = {};  // it belongs to the token
       reads = of_.advance(state_, one);
     }
     return of_.finished(Variable(reads.unsqueeze(1)), of, in).value().squeeze(1);
@@ -193,15 +193,15 @@ std::unique_ptr<Decoder> DeltaAttention::make_decoder(int64_t batch) const {
   return std::make_unique<DeltaDecoder>(*this, batch);
 }
 
-// Per token: three products with the state and, for blocks of C tokens, products of C / 2 queries or
-// keys with keys and of as many weights with values, for reads and for writes. Gradients solve the blocks
-// again, then two products for each of these; one in four of the states between blocks is kept. Or one block,
-// without a state, whose weights and errors are kept, if that is less. Values with keys of their own are one
-// more product with the state, and double those of pairs. Queries are those of tokens.
+// Per token: three products with the state and, for blocks of C tokens, products of C / 2 queries
+// or keys with keys and of as many weights with values, for reads and for writes. Gradients solve
+// the blocks again and take two products for each of these; one in four states between blocks is
+// kept. Or one block without a state, whose weights and errors are kept, if that is less. Separate
+// keys for values add a product with the state and double those of pairs. Queries are per token.
 Work delta_work(int64_t tokens, int64_t dim, DType dtype, bool write, int64_t steps) {
   const auto N = static_cast<double>(steps * tokens), D = static_cast<double>(dim),
              C = static_cast<double>(delta_block), bytes = static_cast<double>(size_of(dtype));
-  const double sources = write ? 2 : 1, q = 1 / static_cast<double>(steps);  // queries of a step
+  const double sources = write ? 2 : 1, q = 1 / static_cast<double>(steps);  // queries per step
   const Work blocks{{N * D * ((2 + 2 * sources + 2 * q) * D + (2 + 2 * q) * sources * C)},
                     {N * D * ((6 + 6 * sources + 4 * q) * D + (6 + 5 * q) * sources * C)},
                     std::ceil(N / (4 * C)) * D * D * bytes},
@@ -216,7 +216,7 @@ Work UnitDeltaAttention::rule_work(int64_t tokens) const {
   return delta_work(tokens, config().head_dim, parameter_dtype(), false, steps_);
 }
 
-// The rule, and unit queries and keys.
+// The rule, with queries and keys scaled to unit norm.
 Work UnitDeltaAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double width = H * D, rows = 1 + static_cast<double>(steps_);  // queries and keys

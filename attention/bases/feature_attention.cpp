@@ -19,7 +19,7 @@ using Features = FeatureMap::Features;
 
 Variable largest(const Variable& x, int axis) { return max(x.detach(), axis, true); }
 
-// The features with W x written out, if a projection is given.
+// The features, with W x computed explicitly if a projection is given.
 Features written_out(const Features& f) {
   if (!f.formula.projection.defined()) return f;
   const Variable W(f.formula.projection), query = linear_of_heads(f.query, W);
@@ -29,7 +29,7 @@ Features written_out(const Features& f) {
   return {query, key - affine(sum(square(f.key), {-1}, true), half_norm), {.exponentials = true}};
 }
 
-// A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), the maximum taken
+// A factor e^h_j common to all features of key j enters as exp(h_j - max_j h_j), with the maximum
 // over real tokens; the rest cancels in the quotient.
 Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, const nn::Pass& pass,
                        const Guard& guard, Tensor* normalisers) {
@@ -49,20 +49,20 @@ Variable attend_to_all(const Features& f, const Variable& v, const Mask& mask, c
       normalisers);
 }
 
-// c_i, the maximum over the keys j <= i of h (B, n, H), also of parts before this one, and the log decay of
-// sums that are relative to it.
+// Returns c_i, the maximum of h (B, n, H) over the keys j <= i, including earlier parts, and the
+// log decay of sums that are relative to it.
 std::pair<Variable, Variable> scale_of_keys(const Tensor& h, const Join* join) {
   const int64_t n = h.size(1);
   const Variable c(running_max(h));
   if (!join) return {c, log_decay_of_scale(c)};
-  // Keys of the parts before this one count as one token. If there are none, -inf resets an empty state.
+  // Keys of earlier parts count as one token. If there are none, -inf resets an empty state.
   const Variable before(max_before(c.value().slice(1, n - 1, n), *join)),
       all(running_max(concat({before, c}, 1).value())), own = slice(all, 1, 1, n + 1);
   return {own, slice(all, 1, 0, n) - own};
 }
 
 // A causal query must not depend on the maximum over later keys: sums are kept relative to c_j, the
-// maximum over j' <= j, and decay where it rises. Padding follows all real tokens.
+// maximum over j' <= j, and decay when it rises. Padding follows all real tokens.
 Variable causal_sums(const Features& f, const Variable& v,
                      const std::shared_ptr<const Join>& join) {
   ScanInputs in{f.query, f.key, v, f.log_decay};
@@ -104,7 +104,7 @@ Variable FeatureAttention::attend(const Inputs& inputs, const Mask& mask, const 
 
 void FeatureAttention::count(const Tensor& normalisers, const Tensor& lengths,
                              const nn::Pass& pass) {
-  // With or without recomputation, gradients are recorded exactly once, so nothing counts twice.
+  // With or without recomputation, gradients are recorded exactly once, so no count is doubled.
   if (!nonpositive_ || !pass.training || !grad_enabled()) return;
   int64_t queries = normalisers.size(0) * normalisers.size(1);
   if (lengths.defined()) {
@@ -136,9 +136,9 @@ std::unique_ptr<Decoder> FeatureAttention::make_decoder(int64_t batch) const {
   return make_state_decoder(batch, config(), step, Normalizer::query, map_->guard);
 }
 
-// Per head: the features and their products with values and with queries, causally a scan; two
-// products for each of them in the backward pass. A scan of one block keeps its features. In memory: D + 1
-// columns of values.
+// Per head: the features and their products with values and with queries, or a scan if causal; two
+// products for each of them in the backward pass. A scan of a single block keeps its features. In
+// memory: D + 1 columns of values.
 Work FeatureAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double tokens = N + M, m = static_cast<double>(map_->count);

@@ -4,7 +4,7 @@
 
 namespace longhand::attention {
 
-// b such that softplus(b) is a step: log(e^step - 1) = step + log(1 - e^-step).
+// Sets b such that softplus(b) = step: log(e^step - 1) = step + log(1 - e^-step).
 void fill_step_bias(Tensor& b, const Generator& random) {
   Tensor values = Tensor::empty(b.shape(), DType::f64);
   fill_uniform(values, random, std::log(1e-3), std::log(1e-1));

@@ -13,8 +13,8 @@
 namespace longhand::attention {
 namespace {
 
-// Writes the weights of the mean of each cluster: `count` rows of `tokens` weights, or none if that is
-// null. The row of an empty cluster is unchanged.
+// Writes the weights of the mean of each cluster: `count` rows of `tokens` weights; nothing if
+// `weights` is null. The row of an empty cluster is unchanged.
 template <class T>
 void weigh_clusters(const std::vector<int64_t>& members, int64_t count, int64_t tokens,
                     T* weights) {
@@ -28,8 +28,8 @@ void weigh_clusters(const std::vector<int64_t>& members, int64_t count, int64_t 
         T{1} / static_cast<T>(sizes[members[j]]);
 }
 
-// The means (count, D) of clusters of x (n, D), with stride `step` between tokens; that of an empty
-// cluster is unchanged.
+// The means (count, D) of clusters of x (n, D), with stride `step` between tokens; the mean of an
+// empty cluster is unchanged.
 template <class T>
 void update_means(const std::vector<int64_t>& members, const T* x, int64_t step, int64_t count,
                   int64_t D, std::vector<T>& means) {
@@ -77,7 +77,7 @@ std::vector<int64_t> cluster_head(const T* x, int64_t step, int64_t n, int64_t D
           int32_t nearest = none;
           for (int32_t c = 0; c < none; ++c)
             nearest = std::min(nearest, row[c] == largest ? c : none);
-          next[first + j] = nearest < none ? nearest : 0;  // of NaN any
+          next[first + j] = nearest < none ? nearest : 0;  // any cluster for NaN
         }
       });
     }

@@ -28,9 +28,9 @@ void describe_norm(OptionVisitor& v, bool& norm) {
             "weight");
 }
 
-// Per token: two products with the state, or those of the N / 2 keys before a query with it and with their
-// values, whichever are fewer; two products for each of them in the backward pass. In memory: one in
-// four of the states between blocks.
+// Per token: two products with the state, or products with the N / 2 keys before a query and with
+// their values, whichever are fewer; two products for each of them in the backward pass. In memory:
+// one in four of the states between blocks.
 Work scan_work(double N, double m, double E, double bytes) {
   const double products = N * std::min(4 * m * E, N * (m + E));
   return {{products}, {2 * products}, std::ceil(N / (4.0 * scan_block)) * m * E * bytes};

@@ -16,7 +16,7 @@ ScanAttention::ScanAttention(const nn::Scope& scope_, const Config& config,
     weight_.emplace(scope("norm"), Shape{output.norm_last ? width : D}, nn::init::ones());
 }
 
-// The scan, and in memory: the operands and what follows the sums.
+// The scan, and in memory the operands and the operations after the sums.
 Work ScanAttention::work(int64_t queries, int64_t keys) const {
   const auto [N, M, H, D, bytes] = sizes(queries, keys);
   const double width = H * D, gate = gate_ ? 1 : 0,
@@ -51,9 +51,9 @@ Variable ScanAttention::direct(const Inputs& in) const {
 Variable ScanAttention::finished(const Variable& sums, const Inputs& in) const {
   Variable y = sums;
   if (const Variable added = direct(in); added.defined()) y = y + added;
-  Shape rows = sums.shape();  // of the norm
+  Shape rows = sums.shape();  // rows of the norm
   if (output_.norm_last) rows = {rows[0], rows[1], rows[2] * rows[3]};
-  // The norm of y / sqrt(D) is that of y, with another eps.
+  // The norm of y / sqrt(D) equals that of y with another eps.
   const auto D = static_cast<double>(sums.size(3));
   GatedOptions options{.norm_last = output_.norm_last};
   if (output_.norm)

@@ -16,7 +16,7 @@ StateSpaceAttention::StateSpaceAttention(const nn::Scope& scope_, const Config& 
                                          const StateSpaceOptions& options)
     : ScanAttention(scope_, config, options.output()),
       decay_(scope("step"), scope("step_bias"), scope("log_rate"), config,
-             // the default of PyTorch, from which the authors' code starts
+             // the default of PyTorch, as in the authors' code
              nn::init::uniform(1 / std::sqrt(static_cast<double>(config.width())))) {
   if (options.skip) skip_.emplace(scope("skip"), Shape{config.heads}, nn::init::ones());
   token_ = HeadDecay::work(config);

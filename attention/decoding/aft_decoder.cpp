@@ -16,8 +16,8 @@
 namespace longhand::attention {
 namespace {
 
-// Keeps the keys and values of the window in a ring, and for each channel the sums over the tokens before
-// it: Σ e^k v and Σ e^k, relative to the largest e^k.
+// Keeps the keys and values of the window in a ring, and per channel the sums Σ e^k v and Σ e^k
+// over the tokens before it, relative to the largest e^k.
 class AftDecoder final : public Decoder {
  public:
   AftDecoder(int64_t batch, const Config& config, int64_t window, AftBiases row)
@@ -71,7 +71,7 @@ class AftDecoder final : public Decoder {
     cache_.put(place(tokens_), repeat_groups(token.k, heads_), repeat_groups(token.v, heads_));
     if (++tokens_; window_ == 0) move_to_sums(tokens_ - 1);
   }
-  // Moves the oldest token of the window to the sums before it.
+  // Moves the oldest token of the window to the sums over earlier tokens.
   void forget() {
     if (window_ > 0 && tokens_ >= window_) move_to_sums(tokens_ - window_);
   }
@@ -84,32 +84,32 @@ class AftDecoder final : public Decoder {
     });
   }
 
-  // The keys or values of row r, of a head of a sequence.
+  // The keys or values of row r for one head of a sequence.
   template <class T>
   const T* row_of(const Tensor& x, int64_t r) const {
     return x.data<T>() + r * cache_.capacity() * dim_;
   }
 
-  // Adds `count` tokens to the largest t = k + bias so far, Σ e^t v and
-  // Σ e^t of each channel, (3, D). Inside simd().
+  // Adds `count` tokens to the running maximum of t = k + bias, to Σ e^t v and to Σ e^t of each
+  // channel, (3, D). Inside simd().
   template <class T>
   void add(const T* all_k, const T* all_v, int64_t first, int64_t count, const T* biases,
            double* to) const {
     constexpr int64_t most = 64;    // channels at a time
-    constexpr int64_t summed = 64;  // tokens whose sums are in T
+    constexpr int64_t summed = 64;  // tokens that are summed in T
     for (int64_t c = 0; c < dim_; c += most) {
       const int64_t D = std::min(most, dim_ - c);
       double* const tops = to + c;
       double *const value = tops + dim_, *const total = value + dim_;
       const auto row = [&](const T* x, int64_t j) { return x + place(first + j) * dim_ + c; };
       T top[most];
-      for (int64_t d = 0; d < D; ++d)  // -1e300 is no number of f32
+      for (int64_t d = 0; d < D; ++d)  // -1e300 exceeds the range of f32
         top[d] = static_cast<T>(
             std::max(tops[d], static_cast<double>(std::numeric_limits<T>::lowest())));
       for (int64_t j = 0; j < count; ++j) {
         const T* const k = row(all_k, j);
         const T bias = biases ? biases[j] : T{0};
-        T t[most];  // also keeps the compiler from joining tokens, which would undo vectors
+        T t[most];  // also keeps the compiler from merging tokens, which would undo vectorisation
         for (int64_t d = 0; d < D; ++d) t[d] = k[d] + bias;
         for (int64_t d = 0; d < D; ++d) top[d] = t[d] > top[d] ? t[d] : top[d];
       }
@@ -141,7 +141,7 @@ class AftDecoder final : public Decoder {
   int64_t tokens_ = 0;
   KeyValueCache cache_;
   Tensor before_;            // (B H, 3, D) f64
-  std::vector<double> all_;  // the same, of all tokens
+  std::vector<double> all_;  // the same, over all tokens
 };
 
 }  // namespace

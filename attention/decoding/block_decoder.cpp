@@ -33,7 +33,7 @@ class BlockDecoder final : public Decoder {
   int64_t bytes_after(int64_t tokens) const override {
     const int64_t own = tokens % summaries_.block, before = tokens / summaries_.block,
                   rows = summaries_.rows;
-    // At most so many at once: now, or when the last block was full.
+    // The maximum number at once: now, or when the last block was full.
     const int64_t most =
         std::max(before * rows + own, before > 0 ? (before - 1) * rows + summaries_.block : 0);
     return cache_.capacity_after(most) * cache_.token_bytes() + queries_.bytes();
@@ -71,7 +71,7 @@ class BlockDecoder final : public Decoder {
   const Config& config_;
   BlockSummaries summaries_;
   int64_t tokens_ = 0;
-  KeyValueCache cache_;  // of the summaries, then of the tokens of the current block
+  KeyValueCache cache_;  // summaries, then the tokens of the current block
   CacheAttention attend_;
   std::vector<KeyRuns> runs_{1};
   Tensor queries_;  // (B, block, H, D), of the current block

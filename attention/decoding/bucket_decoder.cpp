@@ -13,7 +13,7 @@
 namespace longhand::attention {
 namespace {
 
-// Keeps the keys and values of all tokens, and for every round the tokens of each bucket.
+// Keeps the keys and values of all tokens and, for every round, the tokens of each bucket.
 template <class T>
 class BucketDecoder final : public Decoder {
  public:
@@ -36,12 +36,12 @@ class BucketDecoder final : public Decoder {
   }
   void append(const Token& token) override { add(token, nullptr); }
   int64_t bytes() const override { return bytes_after(tokens_); }
-  // Keys, values and, for every round, each token in the list of its bucket.
+  // Keys, values and, for every round, every token in the list of its bucket.
   int64_t bytes_after(int64_t tokens) const override {
     const int64_t rows = std::ssize(keys_), groups = std::ssize(values_);
     return tokens * ((rows + groups) * D_ * static_cast<int64_t>(sizeof(T)) + rows * rounds_ * 4);
   }
-  // Two tokens of a bucket need not be next to each other.
+  // Tokens of a bucket need not be adjacent.
   Traffic traffic() const override {
     const int64_t rows = std::ssize(keys_), seen = std::min(tokens_, rounds_ * window_);
     return {.read = rows * seen * (2 * D_ * static_cast<int64_t>(sizeof(T)) + 4)};
@@ -50,7 +50,7 @@ class BucketDecoder final : public Decoder {
  private:
   void keep(std::vector<T>& to, const T* row) const { to.insert(to.end(), row, row + D_); }
 
-  // Keeps a token and, if `out` is not null, attends to it and those before it.
+  // Stores a token and, if `out` is not null, attends to it and the tokens before it.
   void add(const Token& token, T* out) {
     const int64_t B = token.q.size(0);
     const Tensor q = token.q.contiguous(), v = token.v.contiguous();
@@ -70,13 +70,13 @@ class BucketDecoder final : public Decoder {
     ++tokens_;
   }
 
-  // Of a thread, so that tokens allocate nothing.
+  // Per thread, so that tokens allocate nothing.
   struct Scratch {
     std::vector<int32_t> seen, before;
     std::vector<T> weights, part;
   };
 
-  // The latest tokens of the buckets of a query, to which it is added.
+  // The latest tokens of the buckets of a query, to which the query itself is added.
   void find_latest(const T* q, int64_t row, Scratch& scratch) {
     std::vector<int32_t>& seen = scratch.seen;
     seen.clear();
@@ -108,8 +108,8 @@ class BucketDecoder final : public Decoder {
   int64_t H_, G_, D_, rounds_, window_;
   double eps_;
   Hash hash_;
-  std::vector<std::vector<T>> keys_, values_;  // of every sample and head: (t, D)
-  std::vector<std::vector<int32_t>> members_;  // of every sample, head, round and bucket
+  std::vector<std::vector<T>> keys_, values_;  // of each sample and head: (t, D)
+  std::vector<std::vector<int32_t>> members_;  // of each sample, head, round and bucket
   int64_t tokens_ = 0;
 };
 

@@ -16,10 +16,10 @@
 namespace longhand::attention {
 namespace {
 
-constexpr int64_t first_capacity = 16;  // doubled whenever it is full
-// Keys whose scores are computed before their values are read: so many that the CPU prefetches both.
+constexpr int64_t first_capacity = 16;  // doubled whenever it is exhausted
+// Keys scored before their values are read: enough for the CPU to prefetch both.
 constexpr int64_t score_block = 1024;
-constexpr int64_t summed = 128;  // values whose sums are in T
+constexpr int64_t summed = 128;  // values that are summed in T
 
 // Attention of one query to the keys of its head.
 template <class T>
@@ -61,7 +61,7 @@ struct CachedHead {
   }
 };
 
-// Attention to those keys before `end` that have the highest scores. No option but `scale` changes scores.
+// Attention to the keys before `end` with the highest scores. Of the options, only `scale` applies.
 template <class T>
 void attend_to_highest(const CachedHead<T>& head, const CacheScores& s, int64_t end, T* out) {
   thread_local std::vector<T> scores, weights, part;
@@ -85,7 +85,7 @@ void attend_to_highest(const CachedHead<T>& head, const CacheScores& s, int64_t 
                             static_cast<T>(s.scale), weights.data(), part.data(), out, sums);
 }
 
-// One pass over keys and values, in blocks. Sums over blocks are in f64, in `sums` (D), and relative to
+// One pass over keys and values, in blocks. Sums over blocks are in f64, in `sums` (D), relative to
 // the largest score so far.
 template <class T>
 void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs, double* sums,
@@ -124,7 +124,7 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
   });
 }
 
-// `cache` with room for `capacity` tokens along axis 2, and its first `size` ones.
+// `cache` with room for `capacity` tokens along axis 2, with its first `size` tokens copied.
 Tensor with_room(const Tensor& cache, const Shape& shape, DType dtype, int64_t size) {
   Tensor out = Tensor::empty(shape, dtype);
   if (size > 0) copy_into(out.slice(2, 0, size), cache.slice(2, 0, size));
@@ -197,13 +197,13 @@ class CacheDecoder final : public Decoder {
   }
 
  private:
-  // Keys that a function of the heads changes have as many heads.
+  // Keys that a function modifies per head have one row per head.
   Tensor of_heads(const Tensor& x) const { return scores_.before ? repeat_groups(x, groups_) : x; }
   int64_t of_decays(int64_t tokens) const {
     return scores_.log_decay ? batch_ * heads_ * tokens * int64_t{sizeof(double)} : 0;
   }
 
-  // Appends the sums of all decays so far.
+  // Appends the running sums of decays.
   void add_decays(const Tensor& latest) {
     check<ShapeError>(latest.shape() == Shape{batch_, heads_}, "decoder: expected log_decay ",
                       Shape{batch_, heads_}, ", got ", latest.shape());
@@ -218,7 +218,7 @@ class CacheDecoder final : public Decoder {
   int64_t length_ = 0;
   KeyValueCache cache_;
   CacheAttention attend_;
-  std::vector<KeyRuns> runs_;  // of the latest token: of each head, or one for all
+  std::vector<KeyRuns> runs_;  // of the latest token: per head, or one for all heads
   Tensor decays_;              // (B, H, capacity): sums of decays
 };
 

@@ -1,5 +1,5 @@
-// Rectified features that turn with the position: max(x, 0) ⊗ [cos, sin](π i / 2M) for token i = 1, 2, …, M =
-// max_length, so that weights are relu(q_i)·relu(k_j) cos(π (i - j) / 2M). Qin et al. 2022 (arXiv 2202.08791).
+// Rotated rectified features: max(x, 0) ⊗ [cos, sin](π i / 2M), i = 1, 2, …, M = max_length, with
+// weights relu(q_i)·relu(k_j) cos(π (i - j) / 2M). Qin et al. 2022 (arXiv 2202.08791).
 #include <cmath>
 #include <numbers>
 
@@ -19,7 +19,7 @@ class CosformerMap final : public FeatureMap {
   }
 
  private:
-  // (B, N, H, 2D) for x (B, N, H, D), whose first token is at `position`.
+  // (B, N, H, 2D) for x (B, N, H, D) with the first token at `position`.
   Variable with_positions(const Variable& x, int64_t position) const {
     const int64_t N = x.size(1), M = config_.max_length;
     check<ShapeError>(position + N <= M, "cosformer: expected at most max_length = ", M,

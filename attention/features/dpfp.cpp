@@ -1,5 +1,5 @@
-// r_i r_(i+j) for all i and j = 1, …, nu, r = [max(x, 0), max(-x, 0)], whose indices continue at the start.
-// Schlag et al. 2021 (arXiv 2102.11174), eq. 37-38.
+// r_i r_(i+j) for all i and j = 1, …, nu, r = [max(x, 0), max(-x, 0)]; indices wrap around. Schlag
+// et al. 2021 (arXiv 2102.11174), eq. 37-38.
 #include "longhand/attention/features/kinds.h"
 #include "longhand/attention/ops/products.h"
 

@@ -1,9 +1,9 @@
-// Element-wise functions of a projection, other kernels than the softmax kernel ("generalised attention").
+// Elementwise functions of a projection: kernels other than softmax ("generalised attention").
 // Choromanski et al. 2020 (arXiv 2009.14794): with x̂ = D^(-1/4) x,
 //
 //   φ(x)_l = f(w_l·x̂) + eps,   f: relu, gelu, square or exp
 //
-// exp is kept as logarithms, and computed as exponential features are (exponential.cpp) if eps = 0.
+// exp is stored as logarithms, and if eps = 0 computed like exponential features (exponential.cpp).
 #include <cmath>
 
 #include "longhand/attention/features/random_features.h"

@@ -3,8 +3,8 @@
 //
 //   φ(x)_l = exp(w_l·x̂ - |x̂|²/2),   hyperbolic: also exp(-w_l·x̂ - |x̂|²/2)
 //
-// The norm is common to all features of a query and may be dropped there; without it in keys, φ are features
-// of another kernel. They are kept as logarithms, computed tile by tile unless W is learned.
+// The norm is common to all features of a query and may be dropped there; without it in keys, φ
+// belongs to another kernel. Stored as logarithms, computed tile by tile unless W is learned.
 #include "longhand/attention/features/random_features.h"
 
 namespace longhand::attention {

@@ -1,5 +1,5 @@
-// softmax([A x, -A x]), A (D, D) learned, per head, one for queries and one for keys, initialised to the
-// identity. Zhang et al. 2024 (arXiv 2402.04347).
+// softmax([A x, -A x]), with A (D, D) learned per head, separately for queries and keys, and
+// initialised to the identity. Zhang et al. 2024 (arXiv 2402.04347).
 #include "longhand/attention/features/kinds.h"
 
 namespace longhand::attention {

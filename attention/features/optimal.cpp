@@ -1,4 +1,4 @@
-// Features of the softmax kernel with the least variance. Likhosherstov et al. 2022 (arXiv 2205.15317), eq. 9:
+// Softmax kernel features with least variance. Likhosherstov et al. 2022 (arXiv 2205.15317), eq. 9:
 //
 //   φ(x)_l = exp(A |w_l|² + (1 - 4A)^(1/2) w_l·x̂ - |x̂|²/2),   x̂ = D^(-1/4) x
 //
@@ -12,15 +12,15 @@ namespace {
 
 class OptimalMap final : public RandomFeatureMap {
  public:
-  // |q̂ + k̂|² of entries of that standard deviation.
+  // |q̂ + k̂|² for elements of that standard deviation.
   OptimalMap(const MapScope& scope, const RandomFeatureOptions& options, double spread)
       : RandomFeatureMap(scope, options, false, 1, 1),
         A_(optimal_coefficient(
             scope.config.head_dim,
             2 * spread * spread * std::sqrt(static_cast<double>(scope.config.head_dim)))) {}
 
-  // A |w|² enters as the weight of one more entry of q and k, which is 1. Its square in the norm of
-  // keys is a factor common to all of them.
+  // A |w|² enters as the weight of an additional element of q and k, which is 1. Its square in the
+  // norm of keys is a factor common to all keys.
   Features features(const Variable& q, const Variable& k, int64_t) const override {
     const double scale = x_scale();
     const Variable W = projection(1), offsets = A_ * sum(square(W), {-1}, true);

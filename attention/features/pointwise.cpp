@@ -1,4 +1,4 @@
-// Kernels of functions of single entries. Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 7:
+// Kernels of functions of single elements. Katharopoulos et al. 2020 (arXiv 2006.16236), eq. 7:
 //
 //   elu1          elu(x) + 1
 //   relu          max(x, 0)
@@ -11,7 +11,7 @@
 namespace longhand::attention {
 namespace {
 
-// f of each entry; nullptr: exp.
+// f for each element; nullptr: exp.
 template <auto f, int exponentials>
 class PointwiseMap final : public FeatureMap {
  public:

@@ -8,7 +8,7 @@
 namespace longhand::attention {
 namespace {
 
-// Rows of the given norms from unit vectors: block(generator) returns `dim` of them as (dim, dim).
+// Rows of the given norms from unit vectors: block(generator) returns (dim, dim), `dim` vectors.
 template <class F>
 Tensor rows_of_blocks(const Generator& generator, int64_t features, int64_t dim, RowNorm norm,
                       F block) {
@@ -32,7 +32,7 @@ Tensor random_rotations(const Generator& generator, int64_t dim) {
   double* const p = q.data<double>();
   RandomStream random(generator);
   for (int64_t i = 0; i < dim; ++i) p[i * dim + i] = random.bits() & 1 ? 1 : -1;
-  // Each rotation reduces the distance of E q_ij² from 1/D by a factor 1 - 1/(D - 1). After D ln D
+  // Each rotation multiplies the distance of E q_ij² from 1/D by 1 - 1/(D - 1). After D ln D
   // rotations E q_ii² is still up to 2/D, which biases estimates; after 3 D ln D it is 1/D + D^-3.
   const auto rotations =
       3 * dim * static_cast<int64_t>(std::ceil(std::log(static_cast<double>(dim))));

@@ -1,6 +1,6 @@
-// φ(q)·φ(k) = (q'·k')²/2, x' = γ ∘ (x - mean x) / sqrt(var x + 1e-5) + β, γ and β (D) learned, per head, for
-// queries and for keys. Aksenov et al. 2024 (arXiv 2402.10644). The features hold the upper triangle of x' x'ᵀ,
-// with its diagonal divided by sqrt(2).
+// φ(q)·φ(k) = (q'·k')²/2, x' = γ ∘ (x - mean x) / sqrt(var x + 1e-5) + β, with γ and β (D) learned
+// per head for queries and for keys. Aksenov et al. 2024 (arXiv 2402.10644). The features hold the
+// upper triangle of x' x'ᵀ, with its diagonal divided by sqrt(2).
 #include "longhand/attention/features/kinds.h"
 #include "longhand/attention/ops/products.h"
 #include "longhand/nn/init.h"

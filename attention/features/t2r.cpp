@@ -1,5 +1,5 @@
-// max(W x + b, 0), W (m, D) and b learned, per head, the same for queries and keys. Kasai et al. 2021 (arXiv
-// 2103.13076), eq. 4.
+// max(W x + b, 0), with W (m, D) and b learned per head and shared by queries and keys. Kasai et
+// al. 2021 (arXiv 2103.13076), eq. 4.
 #include "longhand/attention/features/kinds.h"
 #include "longhand/nn/init.h"
 

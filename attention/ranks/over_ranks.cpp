@@ -12,7 +12,7 @@
 namespace longhand::attention {
 namespace {
 
-// The mask of tokens behind the end of sequences, which are padding.
+// Masks the tokens beyond the end of the sequences, which are padding.
 Mask mask_with_padding(const Mask& mask, int64_t batch, const SequencePart& part) {
   Mask out = mask;
   if (!mask.lengths.defined() && part.length < part.padded())
@@ -28,8 +28,8 @@ nn::Pass over_whole(const nn::Pass& pass) {
   return whole;
 }
 
-// What exchange(inputs that the variant reads) gives, as inputs for this number of heads. What the variant
-// does not read has shapes alone.
+// The inputs for this number of heads, after exchange() of the tensors that the variant reads. Of
+// the others, only the shapes are valid.
 template <class Exchange>
 Inputs exchanged(const Capabilities& can, const Inputs& in, int64_t heads, Exchange exchange) {
   std::vector<Variable Inputs::*> read{&Inputs::v};
@@ -46,12 +46,12 @@ Inputs exchanged(const Capabilities& can, const Inputs& in, int64_t heads, Excha
   return out;
 }
 
-// The tokens of the part, and what they need of others by Pass::join.
+// Attends at the tokens of the part; Pass::join provides what they need from other parts.
 Variable attend_own(Variant& variant, const Inputs& inputs, const Mask& mask, const nn::Pass& pass,
                     const SequencePart& part) {
   const Capabilities& can = variant.capabilities();
   const Mask known = mask_with_padding(mask, inputs.q.size(0), part);
-  // Parameters of positions end where sequences do. If the part begins behind that, one token of
+  // Positional parameters end where sequences do. If the part begins beyond that, one token of
   // padding stands for it.
   const int64_t n = inputs.q.size(1), with = std::min(n, part.length - variant.first_token(pass));
   if (with == n || !can.fixed_length) return variant.apply(inputs, known, pass);
@@ -68,7 +68,7 @@ Variable attend_heads(Variant& variant, const Inputs& inputs, const Mask& mask,
                       const nn::Pass& pass, const SequencePart& part) {
   const int64_t P = part.parts(), H = variant.config().heads;
   Inputs own = inputs;
-  for (Variable* const x : {&own.k, &own.v})  // of at least one head a rank
+  for (Variable* const x : {&own.k, &own.v})  // at least one head per rank
     if (x->size(2) % P != 0) *x = for_all_heads(*x, H);
   if (variant.capabilities().uses_x) own.x = variant.gates(inputs.x);
   const Inputs whole = exchanged(variant.capabilities(), own, H / P, [&](const Variables& given) {

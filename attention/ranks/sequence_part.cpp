@@ -96,8 +96,8 @@ Variable SequencePart::with_neighbours(const Variable& x, int64_t before, int64_
   const int64_t n = x.size(1);
   const int rank = ranks.rank(), size = ranks.size();
   Variables pieces{x};
-  // `count` tokens of the rank `distance` before this one, from its token `first` on. Ranks that have no
-  // such neighbour take part in the exchange, and ignore what they receive.
+  // Adds `count` tokens of the rank `distance` before this one, from its token `first` on. Ranks
+  // without such a neighbour take part in the exchange and ignore what they receive.
   const auto add = [&](int distance, int64_t first, int64_t count) {
     Variable y;
     if (std::abs(distance) < size) {

@@ -92,7 +92,7 @@ class HeadPairs {
     sum_earlier(dA, ld_, k, key_token, count_, m_, dx, m_, add_x, of_token_);
     sum_later(dA, ld_, x, token, count_, m_, dk, m_, add_k, of_token_);
   }
-  /// dg_i = Σ_l (end_l + Σ_(t>=i) change_tl), into dg (B, N, H, 1); change(i, row) writes a row of changes.
+  /// dg_i = Σ_l (end_l + Σ_(t>=i) change_tl), to dg (B, N, H, 1); change(i, row) writes changes.
   template <class F>
   void decay_gradients(double* end, F change, int64_t b, int64_t h, int64_t first, Gradient& dg) {
     const Heads<T> to(dg.to);

@@ -92,7 +92,7 @@ inline Gradient gradient_of(GradSlot& slot) {
   const GradSlot::Accumulator to = slot.accumulate();
   return {to.grad, to.beta};
 }
-/// The gradient of an operand, for operations that only add to it: 0 at first; undefined: not required.
+/// The gradient of an operand for operations that only add to it: 0 at first, or undefined.
 inline Tensor begun_gradient(GradSlot& slot) {
   Gradient begun = gradient_of(slot);
   if (begun.to.defined() && begun.beta == 0) begun.to.fill(0);

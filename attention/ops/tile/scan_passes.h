@@ -28,8 +28,8 @@ struct KeptStates {
 struct ScanPasses {
   /// Elements that a block keeps for the gradients.
   int64_t (*kept_size)(const ScanRule& rule);
-  /// Computes the sums and, if they are defined, the final states (heads, size) and the log scales of
-  /// the sums. The first of the kept states is the initial one.
+  /// Computes the sums and, if they are defined, the final states (heads, size) and the log scales
+  /// of the sums. The first of the kept states is the initial one.
   void (*forward)(const ScanRule& rule, ScanTensors& x, KeptStates& kept, Tensor& out,
                   Tensor& final_states, Tensor& log_scales);
   /// Computes all gradients; that of the initial state only if `dinitial` (heads, size) is defined.

@@ -156,7 +156,7 @@ struct Task {
 // skip steps of zeros, which are never written. A token may have several rows of A, one per key.
 inline constexpr int64_t step = lane_multiple;
 
-/// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n) and g (n, lanes), the lanes of `count` tokens.
+/// A_ji = (Σ_l f_jl g_li + δ_i) within_ji for f (keys, n), g (n, lanes), lanes of `count` tokens.
 template <class T>
 void pair_weights(int64_t count, int64_t n, kernels::Strided<T> f, const T* g, const T* delta,
                   const T* within, T* A, int64_t ld, int64_t keys = 1) {

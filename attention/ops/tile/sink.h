@@ -17,7 +17,7 @@
 
 namespace longhand::attention::tile {
 
-/// Adds the sinks (H) to out (B, N, H, D) and log_sums (B, H, N) in units of `log_e`, both row-major.
+/// Adds sinks (H) to out (B, N, H, D) and log_sums (B, H, N) in units of `log_e`, both row-major.
 inline void add_sink(const Tensor& sink, double log_e, Tensor& out, Tensor& log_sums) {
   const int64_t B = out.size(0), N = out.size(1), H = out.size(2), D = out.size(3);
   dispatch_float(out.dtype(), [&]<class T>() {
