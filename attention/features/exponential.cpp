@@ -1,5 +1,5 @@
-// Positive features of the softmax kernel. Choromanski et al. 2020 (arXiv 2009.14794), eq. 5 and 6: with
-// x̂ = D^(-1/4) x and rows w_l of W,
+// Positive features of the softmax kernel. Choromanski et al. 2020 (arXiv 2009.14794), eq. 5 and 6:
+// with x̂ = D^(-1/4) x and rows w_l of W,
 //
 //   φ(x)_l = exp(w_l·x̂ - |x̂|²/2),   hyperbolic: also exp(-w_l·x̂ - |x̂|²/2)
 //

@@ -1,23 +1,23 @@
 // For each channel, y_i = Σ_j e^(k_j + w_ij) v_j / Σ_j e^(k_j + w_ij).
 //
-// Terms with w = 0 enter as sums over the tokens before and after the window, relative to the largest
-// of each (i, c). Those of the window are products of matrices, tile by tile: with the maxima m_i of w
-// and n_c of k in a tile of queries i and keys j,
+// Terms with w = 0 enter as sums over the tokens before and after the window, relative to the
+// largest term of each (i, c). Terms of the window are matrix products, tile by tile: with the
+// maxima m_i of w and n_c of k in a tile of queries i and keys j,
 //
 //   Σ_j e^(k_jc + w_ij) v_jc = e^(m_i + n_c) Σ_j e^(w_ij - m_i) (e^(k_jc - n_c) v_jc)
 //
-// and the tiles are added relative to the largest m_i + n_c of each (i, c). Where no key of the tile
-// comes near both maxima, the sums on the right are too small to be exact; those of the row are then
-// added term by term, relative to their largest term. So nothing overflows or underflows together. Full
-// takes N² exponentials for the biases, or N² D of those rows, and O(N D) memory.
+// and the tiles are added relative to the largest m_i + n_c of each (i, c). If no key of the tile
+// comes near both maxima, the sums on the right are too small to be exact; the sums of the row are
+// then added term by term, relative to their largest term. So terms neither overflow nor all
+// underflow. With full biases this takes N² exponentials, or N² D for such rows, and O(N D) memory.
 //
-// For the gradients, with L = log Σ_j e^(k_j + w_ij), p_ij = e^(k_j + w_ij - L_i) and g_ij = p_ij dy_i
-// (v_j - y_i) of each channel:
+// For the gradients, with L = log Σ_j e^(k_j + w_ij), p_ij = e^(k_j + w_ij - L_i) and, per channel,
+// g_ij = p_ij dy_i (v_j - y_i):
 //
 //   dv_j = Σ_i p_ij dy_i,   dk_j = Σ_i g_ij,   dw_ij = Σ_c g_ij
 //
-// In a tile p_ij = e^(w_ij - m_i) e^(k_j - n) e^(m_i + n - L_i), so these too are products of matrices,
-// except of rows with a large last factor.
+// In a tile p_ij = e^(w_ij - m_i) e^(k_j - n) e^(m_i + n - L_i), so these too are matrix products,
+// except for rows with a large last factor.
 #include "longhand/attention/ops/aft.h"
 
 #include <algorithm>
@@ -41,13 +41,13 @@ namespace {
 
 using tile::infinity;
 
-// The exponent of a sum that is empty. Finite: differences of two of them are numbers.
+// The exponent of an empty sum. Finite, so that differences of two such exponents are numbers.
 constexpr double nothing = -1e300;
-constexpr int64_t lanes = 64;       // channels of a task, at most
-constexpr int64_t run = 64;         // terms that are added in T before they are added in double
-constexpr int64_t tile_keys = 128;  // of a tile
-// The sums of a tile are exact if they are at least e^-slack relative to the product of both maxima:
-// exponentials that are 0 since they are below the normal numbers are then negligible.
+constexpr int64_t lanes = 64;       // maximum channels per task
+constexpr int64_t run = 64;         // terms that are added in T before being added in double
+constexpr int64_t tile_keys = 128;  // per tile
+// The sums of a tile are exact if they are at least e^-slack relative to the product of both
+// maxima: exponentials that are 0 because they would be subnormal are then negligible.
 constexpr double slack = 40;
 // The operands of the gradients: k, v, y, L and dy at a token and channel.
 template <class T>
@@ -58,8 +58,8 @@ struct Back {
   }
 };
 
-// Σ e^t v and Σ e^t of some channels, relative to e^most. For the gradients of keys Σ e^-L_i dy_i y_i and Σ e^-L_i
-// dy_i over queries.
+// Σ e^t v and Σ e^t for some channels, relative to e^most. For the gradients of keys, Σ e^-L_i dy_i
+// y_i and Σ e^-L_i dy_i over queries.
 struct Sums {
   double most[lanes], value[lanes], total[lanes];
 
@@ -110,7 +110,7 @@ struct Sums {
       join(c, x, math::exp(-std::abs(x - most[c])), dy * static_cast<double>(query.y[c]), dy);
     }
   }
-  // Adds some queries, few enough to be added in T first.
+  // Adds some queries, few enough to be summed in T first.
   template <class T>
   void add(const Back<T>& first, int64_t count, int64_t step, int64_t n) {
     T low[lanes], a[lanes] = {}, b[lanes] = {};
@@ -137,7 +137,7 @@ struct Sums {
            static_cast<double>(a[c]));
     }
   }
-  // The gradients of a key that all queries added average with w = 0.
+  // The gradients of a key with w = 0 for all queries added.
   template <class T>
   void give(const T* k, const T* v, int64_t n, double* dk, double* dv) const {
     for (int64_t c = 0; c < n; ++c) {
@@ -148,8 +148,8 @@ struct Sums {
   }
 };
 
-// Biases w_ij for |i - j| < window, others 0, or their gradients: element (i, j) of full biases, (i, window - 1 + j
-// - i) of a band (N, 2 window - 1). Without biases, window is 0.
+// Biases w_ij for |i - j| < window (others are 0) or their gradients: element (i, j) of full
+// biases, (i, window - 1 + j - i) of a band (N, 2 window - 1). Without biases, window is 0.
 template <class T>
 struct Biases {
   T* values;
@@ -158,23 +158,23 @@ struct Biases {
   T* row(int64_t i) const { return values + i * step + first; }  // of j
 };
 
-// What tasks have in common.
+// Sizes and options shared by all tasks.
 struct Sizes {
   int64_t B, N, C;  // C = H D channels
   bool causal;
   std::vector<int32_t> lengths;
   int64_t window;
 
-  // Whether the window of every query has all tokens, so that tiles are independent.
+  // Whether the window of every query covers all tokens, so that tiles are independent.
   bool whole() const { return window >= N; }
-  int64_t channels() const { return whole() ? lanes : lanes / 2; }  // of a task
+  int64_t channels() const { return whole() ? lanes : lanes / 2; }  // per task
   int64_t parts() const { return (C + channels() - 1) / channels(); }
-  // Queries of a tile: more of them share the exponentials of its keys, but those of a narrow window
-  // see other keys, and fewer are more tasks.
+  // Queries per tile: more of them share the exponentials of its keys, but with a narrow window
+  // they see different keys, and smaller tiles give more tasks.
   int64_t queries() const {
     return std::clamp<int64_t>(N / 32 / 16 * 16, 16, window < tile_keys ? 64 : 128);
   }
-  // Keys of a tile for whose gradients queries are read: those of a narrow window are few.
+  // Keys per tile when computing their gradients from queries: few for a narrow window.
   int64_t keys() const { return window < tile_keys ? tile_keys / 2 : tile_keys; }
   int64_t first(int64_t i) const { return std::max<int64_t>(0, i - window + 1); }
   // The keys of the window of query i are first(i) … end(i) - 1.
@@ -182,7 +182,7 @@ struct Sizes {
     return window == 0 ? first(i) : causal ? i + 1 : std::min(n, i + window);
   }
   bool sees(int64_t i, int64_t j, int64_t n) const { return first(i) <= j && j < end(i, n); }
-  // Outside of it are keys up to i - window and, unless causal, from i + gap() on.
+  // Keys outside of it are those up to i - window and, unless causal, from i + gap() on.
   int64_t gap() const { return std::max<int64_t>(window, 1); }
 };
 
@@ -236,9 +236,9 @@ struct Tile {
   T* const most_key;   // (n)
   T* const queries;    // (rows, 2 n): e^(m_i + n - L_i) dy_i and -e^(m_i + n - L_i) dy_i y_i
   T* const products;
-  int64_t* const inexact;  // queries without a row of `queries`, as that factor is too large
+  int64_t* const inexact;  // queries without a row of `queries`, since that factor is too large
   int64_t inexact_count = 0;
-  int64_t* const skipped;  // keys without a row of `keys`, as they are too large or not finite
+  int64_t* const skipped;  // keys without a row of `keys`, since they are too large or not finite
   int64_t skipped_count = 0;
 
   void load_biases(const Biases<const T>& w, const Sizes& z, int64_t tokens) {
@@ -257,8 +257,8 @@ struct Tile {
     });
   }
 
-  // k and v are those of key j. The maximum is over the first `common` keys: causal queries must not
-  // depend on those that only later queries see.
+  // k and v belong to key j. The maximum is over the first `common` keys: causal queries must not
+  // depend on keys that only later queries see.
   void load_keys(const T* k, const T* v, int64_t step, int64_t n, int64_t common) {
     skipped_count = 0;
     simd([this, k, v, step, n, common, most = most_key] {
@@ -356,8 +356,8 @@ void add_windows(const T* k, const T* v, const Biases<const T>& w, const Sizes& 
   }
 }
 
-// y and L of queries [begin, end) and one part of the channels of one sequence of n tokens; all queries
-// unless Sizes::whole().
+// y and L for queries [begin, end) and some of the channels of one sequence of n tokens; for all
+// queries unless Sizes::whole().
 template <class T>
 void forward_part(const T* k, const T* v, const Biases<const T>& w, const Sizes& z, int64_t n,
                   int64_t channels, int64_t begin, int64_t end, T* y, T* L) {
@@ -410,14 +410,14 @@ void forward_part(const T* k, const T* v, const Biases<const T>& w, const Sizes&
   }
 }
 
-// Adds the gradients of keys [j, j + cols) from the queries whose window they are in: dk and dv of each
-// key in rows of 2 lanes.
+// Adds the gradients of keys [j, j + cols) from the queries that have them in their windows: dk and
+// dv of each key in rows of 2 lanes.
 template <class T>
 void add_key_gradients(const Back<T>& x, const Biases<const T>& w, const Sizes& z, int64_t n,
                        int64_t channels, Tile<T>& tile, double* sums) {
   const int64_t step = z.C, j = tile.j, cols = tile.cols, width = 2 * channels;
   tile.load_keys(x.k + j * step, x.v + j * step, step, channels, cols);
-  // Of the columns of `queries`, relative to the keys.
+  // Products with the columns of `queries`, relative to the keys.
   std::vector<double> products(static_cast<size_t>(cols * width), 0.0);
   const int64_t last = std::min(n, j + cols - 1 + z.window);
   for (tile.i = z.causal ? j : z.first(j); tile.i < last; tile.i += z.queries()) {
@@ -520,7 +520,7 @@ void backward_part(const Back<T>& x, const Biases<const T>& w, const Sizes& z, i
   }
 }
 
-// dw_ij of one query and key that are not in a product, from n channels.
+// dw_ij for one query and key that are not in a product, from n channels.
 template <class T>
 double bias_gradient(const Back<T>& query, const Back<T>& key, T bias, int64_t n) {
   T parts[lanes];
@@ -530,8 +530,8 @@ double bias_gradient(const Back<T>& query, const Back<T>& key, T bias, int64_t n
   return static_cast<double>(kernels::row_sum(parts, n));
 }
 
-// Adds dw of a tile from one sequence of n tokens, of which x are the operands, and one part of the
-// channels: to rows of tile_keys.
+// Adds dw of a tile from some of the channels of one sequence of n tokens, with operands x, to rows
+// of tile_keys.
 template <class T>
 void add_bias_gradients(const Back<T>& x, const Biases<const T>& w, const Sizes& z, int64_t n,
                         int64_t channels, Tile<T>& tile, double* sums) {
@@ -608,8 +608,8 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
     return padded ? Tensor::zeros(shape, dtype) : Tensor::empty(shape, dtype);
   };
   Tensor y = result(), L = result();
-  // Calls f(n, channels, begin, end, offset) for each sequence, part of its channels and, if they are
-  // independent, `size` of its tokens.
+  // Calls f(n, channels, begin, end, offset) for each sequence, range of its channels and, if they
+  // are independent, range of `size` tiles.
   const auto for_parts = [](const Sizes& sizes, int64_t size, auto f) {
     const int64_t pieces = sizes.whole() ? (sizes.N + size - 1) / size : 1, parts = sizes.parts();
     parallel_for_each(sizes.B * parts * pieces, 1, [&](int64_t task) {

@@ -1,12 +1,12 @@
 // In the order of a round, the keys of consecutive tokens are consecutive too: a block of queries
-// attends to one range of keys, as in softmax_attention.cpp (see there for the formulas), with a mask
-// of pairs. In round r, the query i attends to the places [from_r(i), to_r(i)), without its own and
-// without the keys j that an earlier round e has found: from_e(i) <= place_e(j) < to_e(i).
+// attends to one range of keys, as in softmax_attention.cpp (see there for the formulas), with a
+// mask of pairs. In round r, query i attends to the places [from_r(i), to_r(i)), except for itself
+// and for keys j found in an earlier round e: from_e(i) <= place_e(j) < to_e(i).
 //
 // Rounds run one after the other and carry on the maxima, sums and results of their queries. Within
-// a round, tasks are spans of queries in sorted order. A span copies the rows of its keys, which are
-// apart in memory, once. Those of neighbouring spans overlap by the window, so that in the backward
-// pass first the even spans add to the gradients of keys, then the odd ones.
+// a round, tasks are spans of queries in sorted order. A span copies the rows of its keys, which
+// are scattered in memory, once. Neighbouring spans share keys within the window, so in the
+// backward pass the even spans add to the gradients of keys first, then the odd ones.
 #include "longhand/attention/ops/bucket_attention.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 using kernels::gemm_tile;
 using namespace tile;
 
-// Maximum tokens of a tile. Queries fill two vectors of AVX-512: more would see keys of other buckets.
+// Maximum tokens per tile. Queries fill two AVX-512 vectors: more would see keys of other buckets.
 constexpr int64_t query_block = 32, key_block = 96;
 constexpr int64_t smallest_span = 8 * query_block;
 
@@ -49,7 +49,7 @@ class HeadBuckets {
   struct Range {
     int32_t from, to;
   };
-  // The places of round r that a token attends to, its own included unless causal.
+  // The places of round r that a token attends to, including its own unless causal.
   Range keys(int64_t r, int32_t token) const {
     const int64_t place = this->place(r)[token];
     const int32_t* const begin = begin_ + r * (buckets_ + 1) + bucket_[r * N_ + token];
@@ -57,7 +57,7 @@ class HeadBuckets {
                   to = causal_ ? place : std::min<int64_t>(begin[1], place + window_ + 1);
     return {static_cast<int32_t>(from), static_cast<int32_t>(to)};
   }
-  // Whether there is no other token that it attends to.
+  // Whether it attends to no other token.
   bool alone(int32_t token) const {
     for (int64_t r = 0; r < rounds_; ++r)
       if (const Range range = keys(r, token); range.to - range.from > (causal_ ? 0 : 1))
@@ -84,7 +84,7 @@ struct Operation {
   int64_t heads() const { return q.size(2); }
   int64_t width() const { return q.size(3); }
   int64_t rounds() const { return buckets.sorted.size(2); }
-  // Queries of a task. The keys of the next span but one are others.
+  // Queries per task. The keys of spans two apart are disjoint.
   int64_t span() const {
     const int64_t least = std::max(smallest_span, 2 * std::min(buckets.window, q.size(1)));
     return (least + query_block - 1) / query_block * query_block;
@@ -107,7 +107,7 @@ class Block {
         from_(scratch.take<int32_t>(op.rounds() * query_block)),
         keys_(scratch.take<uint32_t>(op.rounds() * query_block)) {}
 
-  // Queries from `first` on, with rows (., D) times `factor`.
+  // Loads the queries from `first` on, with rows (., D), multiplied by `factor`.
   void start(const HeadBuckets& head, int64_t r, int64_t first, int64_t count, const T* rows,
              T factor) {
     head_ = &head, round_ = r, count_ = count, lanes_ = whole_lanes(count);
@@ -139,8 +139,8 @@ class Block {
   int64_t end() const { return end_; }
   T* scores() { return s_; }  // (keys, lanes)
 
-  // Scores against the keys at the places from `first` on, k (count, D); -inf where a query does not
-  // attend.
+  // Scores against the keys at the places from `first` on, k (count, D); -inf where a query does
+  // not attend.
   void compute(int64_t first, int64_t count, const T* k) {
     gemm_tile<T>(count, lanes_, D_, {k, D_, 1}, q_, lanes_, s_, lanes_, false);
     for (int64_t n = 0; n < count; ++n) {
@@ -169,21 +169,21 @@ class Block {
  private:
   int64_t D_;
   T *const q_, *const s_;  // q_ (D, lanes)
-  int32_t* const self_;    // the place of each query, to which it does not attend, or -1
-  // The first place that it attends to and how many, in each round so far: (round + 1, query_block).
+  int32_t* const self_;    // place of each query, which it does not attend to, or -1
+  // The first place that it attends to and the number, per round so far: (round + 1, query_block).
   int32_t* const from_;
   uint32_t* const keys_;
   const HeadBuckets* head_ = nullptr;
   int64_t round_ = 0, count_ = 0, lanes_ = 0, begin_ = 0, end_ = 0;
 };
 
-// to (count, D) = the rows of tokens.
+// Sets to (count, D) to the rows of tokens.
 template <class T>
 void gather_rows(const Heads<const T>& from, int64_t b, int64_t h, const int32_t* tokens,
                  int64_t count, int64_t D, T* to) {
   for (int64_t n = 0; n < count; ++n) std::copy_n(from.at(b, tokens[n], h), D, to + n * D);
 }
-// Adds rows (count, D) to those of tokens.
+// Adds rows (count, D) to the rows of tokens.
 template <class T>
 void add_rows(Tensor& gradient, int64_t b, int64_t h, const int32_t* tokens, int64_t count,
               int64_t D, const T* rows) {
@@ -199,7 +199,7 @@ void add_rows(Tensor& gradient, int64_t b, int64_t h, const int32_t* tokens, int
   });
 }
 
-// The memory of a task, for the results or for the gradients of a span of queries.
+// The memory of a task, for the results or the gradients of a span of queries.
 template <class T>
 class Task {
  public:
@@ -240,13 +240,13 @@ class Task {
   }
 
  private:
-  // Selects a span of a round of a head, and reads its keys, by place. False if it has no queries.
+  // Selects a span of a round of a head and reads its keys, by place. False if it has no queries.
   bool start(int64_t head, int64_t r, int64_t span) {
     b_ = head / op_.heads(), h_ = head % op_.heads(), round_ = r;
     buckets_.emplace(op_.buckets, head);
     first_ = span * op_.span(), last_ = std::min(first_ + op_.span(), buckets_->tokens());
     if (first_ >= last_) return false;
-    // Both ends of the ranges do not decrease. A token that is alone attends to itself.
+    // Both ends of the ranges are non-decreasing. A token on its own attends to itself.
     const int32_t* const sorted = buckets_->sorted(r);
     begin_ = buckets_->keys(r, sorted[first_]).from;
     end_ = std::max<int64_t>(buckets_->keys(r, sorted[last_ - 1]).to, last_);
@@ -255,7 +255,7 @@ class Task {
     return true;
   }
 
-  // Selects a block of queries, and reads them.
+  // Selects a block of queries and loads them.
   const int32_t* start_block(int64_t first, int64_t count) {
     const int32_t* const tokens = buckets_->sorted(round_) + first;
     gather_rows(Heads<const T>(op_.q), b_, h_, tokens, count, op_.width(), rows_);

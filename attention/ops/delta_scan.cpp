@@ -1,5 +1,5 @@
-// Blocks are processed in order for the results and in reverse for the gradients; delta_blocks.h has
-// the formulas. One state in four is saved for the gradients; the others are recomputed.
+// Blocks are processed in order for the results and in reverse for the gradients; the formulas are
+// in delta_blocks.h. One state in four is saved for the gradients; the others are recomputed.
 #include "longhand/attention/ops/delta_scan.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace {
 
 using namespace tile;
 
-// What is saved for the gradients, each undefined if it is not.
+// Data saved for the gradients; undefined if not saved.
 struct Kept {
   Tensor states;    // (heads, ., m E): those before blocks 0, 4, 8, …
   Tensor of_block;  // (heads, 1, kept_size() of the only block)
@@ -116,7 +116,7 @@ void dispatch_delta(const DeltaRule& rule, const DeltaTensors& x, F f) {
   });
 }
 
-// Checks that an operand has one of two shapes; names it.
+// Checks, and names in errors, an operand that may have one of two shapes.
 void check_operand(const char* name, const Variable& x, const Shape& shape, const Shape& other,
                    DType dtype) {
   check<ShapeError>(
@@ -151,20 +151,20 @@ DeltaRule rule_of(const DeltaInputs& in, const Variable& initial, const DeltaOpt
   const int64_t m = qs[3], E = vs[3], sources = in.write.defined() ? 2 : 1;
   int64_t tokens = tokens_of_block("delta_scan", options.block, ks[1], sources * (7 * m + 8 * E),
                                    (7 + 4 * sources) * m * E, initial.defined());
-  // Whole tokens, which fill the lanes if they can.
+  // Whole tokens, which fill the lanes if possible.
   const int64_t lanes = options.block || steps * lane_multiple > max_scan_block ? 1 : lane_multiple,
                 unit = steps * lanes;
   if (tokens < ks[1]) tokens = std::max<int64_t>(1, tokens / unit) * unit;
   return {{ks[0], ks[1], ks[2], m, E, initial.defined(), tokens}, steps};
 }
 
-// DeltaResult::out of this part. The state after a part is A S + B, S the one before it; parts exchange A
-// and B, which one scan gives.
+// DeltaResult::out of this part. The state after a part is A S + B, with S the state before it;
+// parts exchange A and B, which a single scan computes.
 Variable joined_delta_scan(const DeltaInputs& inputs, const Join& join) {
   const int64_t B = inputs.k.size(0), n = inputs.k.size(1), H = inputs.k.size(2),
                 m = inputs.k.size(3), E = inputs.v.size(3);
   const DType dtype = inputs.v.dtype();
-  // With the values [v, 0] and the initial state [0, I] the states are [B_i, A_i]: S_i = A_i S + B_i.
+  // With values [v, 0] and initial state [0, I] the states are [B_i, A_i]: S_i = A_i S + B_i.
   Tensor unit = Tensor::zeros({1, 1, m, E + m}, dtype);
   for (int64_t l = 0; l < m; ++l) unit.select(3, E + l).select(2, l).fill(1);
   DeltaInputs both = inputs;
@@ -190,7 +190,7 @@ DeltaResult delta_scan(const DeltaInputs& inputs, const Variable& initial,
   const DType dtype = inputs.q.dtype();
   const int64_t heads = rule.heads(), n = rule.state_size();
 
-  // Operands with contiguous rows, and where each stands among those that are recorded.
+  // Operands with contiguous rows, and the index of each among the recorded ones.
   const DeltaInputs in = inputs.each(
       [](const Variable& y) { return y.defined() && y.rank() == 4 ? with_contiguous_rows(y) : y; });
   std::vector<Variable> operands;
@@ -281,7 +281,7 @@ Tensor delta_step(Tensor& state, const DeltaOperands<Tensor>& in) {
         double decay[state_rows], key[state_rows], query[state_rows], write[state_rows];
         const double of_head = decays && !each ? math::exp(static_cast<double>(decays[i])) : 1,
                      strength = betas ? static_cast<double>(betas[i]) : 1;
-        // f(first, n, at) of the rows of S, with their decays, which few rows have kept.
+        // Calls f(first, n, at) for rows of S after loading their decays; few rows still have them.
         const auto for_rows = [&](bool again, auto f) {
           for (int64_t first = 0; first < m; first += state_rows) {
             const int64_t n = std::min(state_rows, m - first), at = i * m + first;

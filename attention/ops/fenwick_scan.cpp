@@ -1,23 +1,23 @@
 // Up to level log2 C, all keys of a query are in its own block of C tokens: weights of pairs as in
 // head_pairs.h, times the scales of their levels.
 //
-// Above it, keys are in nodes of a binary tree whose leaves are the blocks. A node of height t has C 2^t tokens, and
-// with e the last of them the state
+// Above it, keys are in nodes of a binary tree whose leaves are the blocks. A node of height t has
+// C 2^t tokens and, with e its last token, the state
 //
 //   S_n = Σ_j e^(g_(j+1) + … + g_e) k_j v_jᵀ = e^(G_r) S_l + S_r
 //
-// for its children l and r, G the sum of g over a node. A block reads node (block >> t) - 1 of each height t whose bit is
-// set in its number, its levels above log2 C:
+// for its children l and r, with G the sum of g over a node. A block reads node (block >> t) - 1 of
+// each height t whose bit is set in its number, for its levels above log2 C:
 //
 //   y_i = Σ_t (s_it F_t e^C_i q_i)ᵀ S_t,   F_t = Π e^(G_n) over the nodes that it reads below height t
 //
-// since these are what is between node and block; C_i is the sum of g in the block. For the gradients, with δ_i that of
-// y_i,
+// since these lie between the node and the block; C_i is the sum of g in the block. For the
+// gradients, with δ_i the gradient of y_i,
 //
 //   dS_t = Σ_i (s_it F_t e^C_i q_i) δ_iᵀ,   dS_l += e^(G_r) dS_n,   dS_r += dS_n
 //
-// and g_i of a block has a part in F_t of later blocks, in G of the nodes around it, and in the block, as head_blocks.h
-// says: the sum of q_i·dq_i - k_i·dk_i from i on, and ⟨S_n, dS_n⟩ of the block at its end.
+// and g_i of a block contributes to F_t of later blocks, to G of the nodes around it, and within it
+// (head_blocks.h): the sum of q_i·dq_i - k_i·dk_i from i on, and ⟨S_n, dS_n⟩ at its end.
 #include "longhand/attention/ops/fenwick_scan.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ class FenwickPairs : public HeadPairs<T> {
   FenwickPairs(const Tensor& g, int64_t m, int64_t ld, Scratch& scratch)
       : HeadPairs<T>(g, m, ld, scratch), products_(scratch.take<T>(ld * ld)) {}
 
-  /// Of the tokens of a block, (levels, lanes), with memory for their gradients.
+  /// Sets the scales of the tokens of a block, (levels, lanes), and memory for their gradients.
   void set_scales(const T* scales, T* gradients, int64_t levels) {
     scales_ = scales, gradients_ = gradients, levels_ = levels;
   }
@@ -55,7 +55,7 @@ class FenwickPairs : public HeadPairs<T> {
     HeadPairs<T>::weights(x, token, factor, k, key_token, strict, A);
     for_levels([ld = this->ld_, A](int64_t j, int64_t i, T scale, T&) { A[j * ld + i] *= scale; });
   }
-  /// Adds to the gradients of the scales. dA becomes that of the weights without them.
+  /// Adds to the gradients of the scales. dA becomes the gradient of the weights without scales.
   void gradients(T* dA, const T* x, int64_t token, const T* k, int64_t key_token, T* dx, bool add_x,
                  T* dk, bool add_k) {
     const int64_t n = this->count_, lanes = whole_lanes(n), m = this->m_, ld = this->ld_;
@@ -71,8 +71,8 @@ class FenwickPairs : public HeadPairs<T> {
   }
 
  private:
-  // Calls f(j, i, scale, its gradient) for pairs of a key j and a query i >= j. Keys that differ from i in bit l - 1 and
-  // in none above it are at level l.
+  // Calls f(j, i, scale, its gradient) for pairs of a key j and a query i >= j. Keys that differ
+  // from i in bit l - 1 and in none above it are at level l.
   template <class F>
   void for_levels(F f) const {
     simd([=, n = this->count_, lanes = whole_lanes(this->count_), scales = scales_,
@@ -96,16 +96,16 @@ class FenwickPairs : public HeadPairs<T> {
   int64_t levels_ = 0;
 };
 
-// The operands, and what is kept for the gradients.
+// The operands, and values kept for the gradients.
 struct Fenwick {
   ScanRule rule;
   ScanTensors x;
   Tensor scales;  // (B, N, H, levels)
-  // Of all nodes of a head: S, (heads, nodes, m E), and e^G in f64, (heads, nodes, 1).
+  // For all nodes of a head: S, (heads, nodes, m E), and e^G in f64, (heads, nodes, 1).
   Tensor states{}, decays{};
   Tensor queries{};  // e^C_i q_i, (heads, N, m)
   std::vector<int64_t> first{
-      0};  // the first node of each height, and behind them the number of nodes
+      0};  // the first node of each height, and after these the number of nodes
 
   int64_t heights() const { return static_cast<int64_t>(first.size()) - 1; }
   int64_t count(int64_t height) const { return first[height + 1] - first[height]; }
@@ -126,7 +126,7 @@ struct Fenwick {
       if (const int64_t n = node(block_, t); n >= 0) product *= decay(head, n);
     return static_cast<T>(product);
   }
-  // s_it F_t e^C_i q_i of the tokens of a block
+  // s_it F_t e^C_i q_i for the tokens of a block
   template <class T>
   void weigh(int64_t head, int64_t block_, int64_t height, T* to) {
     const Heads<const T> all(std::as_const(scales));
@@ -165,7 +165,7 @@ struct FenwickTask {
   double* decays;
 };
 
-// visit(task, head, i) for n of each head
+// Calls visit(task, head, i) for n of each head.
 template <class T, class F>
 void for_each(const Fenwick& f, int64_t n, bool gradients, F visit) {
   parallel_for(f.rule.heads() * n, 8, [&](int64_t begin, int64_t end) {
@@ -319,7 +319,7 @@ Variable fenwick_scan(const ScanInputs& inputs, const Variable& scales) {
                     inputs.k.dtype(), ", v ", inputs.v.dtype(), ", log_decay ", of_g, ", scales ",
                     scales.dtype());
   const int64_t N = qs[1], D = qs[3];
-  // A pair of a block takes about as long in all operations as one number of a query in those of a level.
+  // A pair of a block takes, in all, about as long as one element of a query at one level.
   const auto C =
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::min({N, D, int64_t{64}}))));
   const Variable q = with_contiguous_rows(inputs.q), k = with_contiguous_rows(inputs.k),
@@ -334,7 +334,7 @@ Variable fenwick_scan(const ScanInputs& inputs, const Variable& scales) {
             s.value()};
   f.x.q = q.value(), f.x.k = k.value(), f.x.v = v.value(), f.x.log_decay = g.value();
   const ScanRule& z = f.rule;
-  // The last block is in no node.
+  // The last block belongs to no node.
   for (int64_t n = z.blocks - 1; n > 0; n /= 2) f.first.push_back(f.first.back() + n);
   f.states = Tensor::empty({z.heads(), f.first.back(), z.state_size()}, dtype);
   f.decays = Tensor::empty({z.heads(), f.first.back(), 1}, DType::f64);
@@ -375,7 +375,7 @@ Tensor FenwickState::step(const StepInputs& token, const Tensor& scales, bool re
     const Variable decay = unsqueeze(unsqueeze(exp(block.log_decay), 2), 3);
     out = out + scale(static_cast<int64_t>(l) + 1) * decay * matmul(q, block.S);
   }
-  // Blocks of equal size join, as a binary counter counts.
+  // Blocks of equal size are merged, like the carries of a binary counter.
   size_t l = 0;
   for (; tokens_ >> l & 1; ++l)
     own = own + unsqueeze(unsqueeze(exp(blocks_[l].log_decay), 2), 3) * blocks_[l].S;

@@ -1,6 +1,6 @@
-// Transforms of any length n take O(n log n): of powers of 2 directly, of others by Bluestein's algorithm
-// (1970), a convolution with e^(iπ k²/n) of length at least 2n - 1. Phases are reduced modulo 2n as
-// integers.
+// Transforms of any length n take O(n log n): directly for powers of 2, otherwise by Bluestein's
+// algorithm (1970), a convolution with e^(iπ k²/n) of length at least 2n - 1. Phases are reduced
+// modulo 2n as integers.
 #include "longhand/attention/ops/fourier_mix.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@
 namespace longhand::attention {
 namespace {
 
-constexpr int64_t lanes = 16;  // transforms that are computed side by side
+constexpr int64_t lanes = 16;  // transforms computed side by side
 
 // A complex sequence for each lane.
 template <class T>
@@ -54,8 +54,8 @@ template <class T>
   ai += i;
 }
 
-// The stage that joins transforms of `half` numbers to those of 2 half, for `count` numbers; if
-// 4 half <= count, also the next one, in the same pass over memory. The table is of n.
+// The stage that joins transforms of size `half` into transforms of size 2 half, for `count`
+// elements; if 4 half <= count, also the next one in the same pass over memory. The table is for n.
 template <class T>
 void stages(T* re, T* im, int64_t count, int64_t half, int64_t n, const Table& table, int sign) {
   const auto root = [&](int64_t k) -> std::complex<T> {
@@ -94,7 +94,7 @@ void stages(T* re, T* im, int64_t count, int64_t half, int64_t n, const Table& t
 // x_k = Σ_j x_j e^(-2πi jk / n) in place, n a power of 2; with sign = 1, e^(+2πi jk / n).
 template <class T>
 void transform_power(T* re, T* im, int64_t n, const Table& table, int sign) {
-  for (int64_t i = 1, j = 0; i < n; ++i) {  // in the order of reversed bits
+  for (int64_t i = 1, j = 0; i < n; ++i) {  // in bit-reversed order
     int64_t bit = n / 2;
     for (; j & bit; bit /= 2) j ^= bit;
     j ^= bit;
@@ -103,7 +103,7 @@ void transform_power(T* re, T* im, int64_t n, const Table& table, int sign) {
       std::swap_ranges(im + i * lanes, im + (i + 1) * lanes, im + j * lanes);
     }
   }
-  // Blocks that fit into the L1 cache are transformed first; then two stages at a time pass over all.
+  // Blocks that fit into the L1 cache are transformed first; then each pass does two stages.
   constexpr int64_t cached = 256;
   const int64_t block = std::min(n, cached);
   for (int64_t first = 0; first < n; first += block)
@@ -124,7 +124,7 @@ class Plan {
                   : static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * n - 1)))),
         table_(size_) {
     if (size_ == n_) return;
-    // e^(-πi k²/n), and the transform of e^(πi k²/n) for |k| < n, cyclic in size_. One lane of it is kept.
+    // e^(-πi k²/n), and the transform of e^(πi k²/n), |k| < n, cyclic in size_. One lane is kept.
     Complex<double> chirp(size_);
     for (int64_t k = 0; k < n_; ++k) {
       const double angle =
@@ -137,7 +137,7 @@ class Plan {
       }
     }
     transform_power(chirp.re.data(), chirp.im.data(), size_, table_, -1);
-    for (int64_t k = 0; k < size_; ++k) {  // divided by size_, for the way back
+    for (int64_t k = 0; k < size_; ++k) {  // divided by size_, for the inverse
       const auto at = static_cast<size_t>(k * lanes);
       chirp_re_.push_back(static_cast<T>(chirp.re[at] / static_cast<double>(size_)));
       chirp_im_.push_back(static_cast<T>(chirp.im[at] / static_cast<double>(size_)));
@@ -147,7 +147,7 @@ class Plan {
   // Elements of memory that apply() needs.
   int64_t size() const { return size_; }
 
-  // x_k = Σ_j x_j e^(-2πi jk / n) for k < n, in place, for size() elements of memory.
+  // x_k = Σ_j x_j e^(-2πi jk / n) for k < n, in place, using size() elements of scratch memory.
   void apply(T* re, T* im) const {
     simd([=, this] {
       if (size_ == n_) return transform_power(re, im, n_, table_, -1);
@@ -184,7 +184,7 @@ class Plan {
   std::vector<T> cos_, sin_, chirp_re_, chirp_im_;
 };
 
-// scale Re(F_n x F_C) of n rows of C numbers; y may not be x.
+// Computes scale Re(F_n x F_C) for n rows of C elements; y must not be x.
 template <class T>
 void mix(const T* x, int64_t n, int64_t C, double scale, const Plan<T>& along,
          const Plan<T>& across, T* y) {
@@ -203,7 +203,7 @@ void mix(const T* x, int64_t n, int64_t C, double scale, const Plan<T>& along,
     const int64_t first = block * lanes, count = std::min(lanes, C - first);
     Complex<T> work(along.size());
     for (const auto& [from, to] : {std::pair{re, &work.re}, std::pair{im, &work.im}})
-      for (int64_t i = 0; i < n; ++i)  // lanes from `count` on hold any numbers
+      for (int64_t i = 0; i < n; ++i)  // lanes from `count` on hold arbitrary values
         std::copy_n(from + i * C + first, count, to->data() + i * lanes);
     along.apply(work.re.data(), work.im.data());
     simd([=, factor = static_cast<T>(scale), from = work.re.data()] {

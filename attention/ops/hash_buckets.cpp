@@ -30,7 +30,7 @@ void Hash::operator()(const T* x, int64_t step, int64_t count, int64_t h, int64_
                       int32_t* to) const {
   const int64_t half = buckets_ / 2, D = columns_.size(2), columns = columns_.size(3);
   simd([=, R = columns_.data<double>() + (h * rounds() + r) * D * columns] {
-    constexpr int64_t together = 4;  // rows, whose products stay in registers
+    constexpr int64_t together = 4;  // rows whose products stay in registers
     for (int64_t first = 0; first < count; first += together) {
       const T* row[together];
       double largest[together];

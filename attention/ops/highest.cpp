@@ -25,8 +25,8 @@ using BitsOf = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 template <class T>
 constexpr T never = -std::numeric_limits<T>::infinity();
 
-// The bits of floats compare as integers, except that the order of negative ones is reversed. Also
-// turns the result back into the bits of the float.
+// Maps the bits of floats to integers in the same order: the order of negative floats is reversed.
+// Also maps the result back to the bits of the float.
 template <class Bits>
 Bits in_order(Bits x) {
   return x ^ (x >> std::numeric_limits<Bits>::digits & std::numeric_limits<Bits>::max());
@@ -42,22 +42,22 @@ int64_t number_from(Bits least, const Bits* bits, int64_t n) {
   for (int64_t j = 0; j < n; ++j) found += bits[j] >= least;
   return static_cast<int64_t>(found);
 }
-// The count-th highest of n >= count numbers, and how many are at least as high; or a lower one, if no
-// more than `enough` are. By halving twice in each pass over the numbers: the values, which are spread more evenly
-// than their bits, and the bits once that has taken as many passes as should be enough. For use inside simd().
+// The count-th highest of n >= count numbers and how many are at least as high, or a lower one if
+// at most `enough` are. Each pass over the numbers bisects twice: by value, since values are spread
+// more evenly than their bits, and by bits after passes_of_values passes. Inside simd().
 template <class T>
 std::pair<BitsOf<T>, int64_t> find_highest(const BitsOf<T>* bits, int64_t n, int64_t count,
                                            int64_t enough) {
   using Bits = BitsOf<T>;
   constexpr int passes_of_values = 8;
   const auto value = [](Bits x) { return std::bit_cast<T>(in_order(x)); };
-  // Captured by no lambda below, so that the loop is vectorised.
+  // Not captured by any lambda below, so that the loop is vectorised.
   Bits lowest = bits[0], highest = bits[0];
   for (int64_t j = 0; j < n; ++j) {
     lowest = bits[j] < lowest ? bits[j] : lowest;
     highest = bits[j] > highest ? bits[j] : highest;
   }
-  // At least `count` numbers are >= least, and fewer are >= above.
+  // At least `count` values are >= least, and fewer are >= above.
   Bits least = lowest, above = highest + 1;
   int64_t at_least = n;
   for (int pass = 0; at_least > enough && above - 1 > least; ++pass) {
@@ -70,7 +70,7 @@ std::pair<BitsOf<T>, int64_t> find_highest(const BitsOf<T>* bits, int64_t n, int
     Bits found[3] = {};
     for (int64_t j = 0; j < n; ++j)
       for (int i = 0; i < 3; ++i) found[i] += bits[j] >= quarters[i];
-    for (int i = 0; i < 3; ++i) {  // without branches, which could not be predicted
+    for (int i = 0; i < 3; ++i) {  // without branches, which would be unpredictable
       const bool many = found[i] >= count;
       least = many ? quarters[i] : least;
       at_least = many ? found[i] : at_least;
@@ -89,7 +89,7 @@ void Highest<T>::clear() {
   indices_.clear();
 }
 
-// Most scores of a long row are below the bound, and are only compared with it. A score equal to the
+// Most scores of a long row are below the bound and are only compared with it. A score equal to the
 // bound is not needed either: `count` scores with smaller indices are at least as high.
 template <class T>
 void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
@@ -102,18 +102,18 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
     const T* const block = scores + begin;
     std::fill_n(above + size / bits * bits, size % bits ? bits : 0, uint8_t{0});
     simd([=, bound = bound_, all = &above[0]] {
-      // Copies: stores of bytes could change what the lambda refers to.
+      // Copies, since byte stores could alias what the lambda refers to.
       uint8_t* const to = all;
       const T *const from = block, limit = bound;
       for (int64_t j = 0, end = size; j < end; ++j) to[j] = !(from[j] <= limit);
     });
     int64_t found = 0;
     for (int64_t j = 0; j < size; j += bits) {
-      uint64_t mask = 0;  // of 64 scores: few branches that cannot be predicted
+      uint64_t mask = 0;  // for 64 scores: few unpredictable branches
       for (int64_t w = 0; w < bits; w += word) {
         uint64_t bytes;
         std::memcpy(&bytes, above + j + w, word);
-        mask |= (bytes * 0x0102040810204080 >> 56) << w;  // byte b as bit b
+        mask |= (bytes * 0x0102040810204080 >> 56) << w;  // byte b to bit b
       }
       for (; mask; mask &= mask - 1)
         hits[found++] = static_cast<int32_t>(j + std::countr_zero(mask));
@@ -131,15 +131,15 @@ void Highest<T>::add(const T* scores, int64_t n, int64_t first) {
   }
 }
 
-// Raises the bound to just below a score that at least `count` of these n reach: the count-th highest of
-// them, or, of a long row, of the maxima of groups, which are many more than `count`, so that few others exceed it.
+// Raises the bound to just below a score that at least `count` of these n reach: their count-th
+// highest or, for long rows, that of maxima of many more groups than `count`: few others exceed it.
 template <class T>
 void Highest<T>::raise_bound(const T* scores, int64_t n) {
   constexpr int64_t run = 64;  // groups whose maxima stay in registers
   if (n < count_) return;
   const int64_t many = (6 * count_ + run - 1) / run * run, groups = n < 2 * many ? n : many,
                 size = n / groups;
-  bits_.reserve(std::bit_ceil(static_cast<size_t>(groups)));  // a longer row seldom takes memory
+  bits_.reserve(std::bit_ceil(static_cast<size_t>(groups)));  // longer rows seldom reallocate
   bits_.resize(static_cast<size_t>(groups));
   Bits least = 0;
   simd([=, this, bits = bits_.data(), &least] {
@@ -161,7 +161,7 @@ void Highest<T>::raise_bound(const T* scores, int64_t n) {
     bound_ = std::max(bound_, std::nextafter(std::bit_cast<T>(in_order(least)), never<T>));
 }
 
-// Omits all entries but the highest, and keeps the order of the others.
+// Removes all entries but the highest, and keeps the order of the rest.
 template <class T>
 void Highest<T>::reduce() {
   const auto n = static_cast<int64_t>(scores_.size());
@@ -170,7 +170,7 @@ void Highest<T>::reduce() {
   simd([this, n, scores = scores_.data(), indices = indices_.data(), bits = bits_.data()] {
     for (int64_t j = 0; j < n; ++j) bits[j] = ordered(scores[j]);
     const auto [least, at_least] = find_highest<T>(bits, n, count_, count_);
-    // Of those equal to the count-th highest as many as there is room for.
+    // Among entries equal to the count-th highest, as many as there is room for.
     const int64_t room =
         at_least == count_ ? count_ : count_ - number_from<Bits>(least + 1, bits, n);
     Bits lowest = std::numeric_limits<Bits>::max();
@@ -180,7 +180,7 @@ void Highest<T>::reduce() {
     }
     bound_ = std::bit_cast<T>(in_order(lowest));
     int64_t kept = 0, equal = 0;
-    for (int64_t j = 0; j < n; ++j) {  // without branches, which could not be predicted
+    for (int64_t j = 0; j < n; ++j) {  // without branches, which would be unpredictable
       const bool tie = bits[j] == least, keep = (bits[j] > least) | (tie & (equal < room));
       equal += tie;
       scores[kept] = scores[j];
@@ -197,11 +197,11 @@ template class Highest<double>;
 
 namespace {
 
-constexpr int64_t query_block = 24, key_block = 4096;  // whose scores are in memory at once
+constexpr int64_t query_block = 24, key_block = 4096;  // scores in memory at once
 
 constexpr int64_t task_flops = int64_t{1} << 24;
 
-// The keys that a query may attend to, and what a bias adds to their scores.
+// The keys that a query may attend to, and the bias added to their scores.
 class Seen {
  public:
   // For scores (B, H, N, M).
@@ -212,7 +212,7 @@ class Seen {
     if (options.bias.defined()) bias_ = options.bias.expand(scores);
   }
 
-  // Queries of a sample; those of padding attend to nothing.
+  // Queries of a sample; queries at padding attend to nothing.
   int64_t queries(int64_t b) const {
     return lengths_.empty() ? queries_
                             : std::min<int64_t>(queries_, lengths_[static_cast<size_t>(b)]);
@@ -222,7 +222,7 @@ class Seen {
     if (causal_) return i + 1;
     return lengths_.empty() ? keys_ : lengths_[static_cast<size_t>(b)];
   }
-  // Completes n scores of query i against the keys from `first` on; -inf for those it may not see.
+  // Completes n scores of query i against the keys from `first` on; -inf for keys hidden from it.
   template <class T>
   void complete(int64_t b, int64_t h, int64_t i, int64_t first, int64_t n, T* scores) const {
     const auto at = [&](const Tensor& x, int64_t j) {
@@ -243,7 +243,7 @@ class Seen {
   Tensor keep_, bias_;
 };
 
-// Selects the keys of a block of queries, from the scores of one block of keys at a time.
+// Selects the keys of a block of queries, given the scores of one block of keys at a time.
 template <class T>
 class Selection {
  public:

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double none = -std::numeric_limits<double>::infinity();
 
-// The largest of the first `count` of x (P, …).
+// The maximum of the first `count` of x (P, …).
 Tensor largest(const Tensor& x, int64_t count) {
   Tensor out = Tensor::full(x.shape().without_axis(0), none, x.dtype());
   dispatch_float(x.dtype(), [&]<class T>() {
@@ -32,7 +32,7 @@ Tensor before(const Join& join, int rank) {
   return used;
 }
 
-// x of all parts, (P, …), with `otherwise` in place of those that are not before this one.
+// x of all parts, (P, …), with `otherwise` for all parts that are not before this one.
 Variable all_before(const Variable& x, const Join& join, double otherwise) {
   return where(before(join, x.rank()), join.all(x), otherwise);
 }
@@ -92,7 +92,7 @@ Variables state_before(
   const Variable all = join.all(side_by_side(own, 2));  // (P, B, H, …)
   Variables state;
   for (int64_t p = 0; p < join.parts(); ++p) {
-    // The same operations for each part, so that all take part in the gradient of the exchange.
+    // The same operations for every part, so that all take part in the gradient of the exchange.
     const Tensor used = Tensor::full({1}, p < join.part(), DType::u8);
     Variables next = apart(select(all, 0, p), own, 2);
     for (size_t i = 0; i < own.size(); ++i) next[i] = where(used, next[i], neutral[i]);

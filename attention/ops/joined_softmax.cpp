@@ -13,7 +13,7 @@ Variable joined_softmax_attention(const Variable& q, const Variable& k, const Va
                                   const std::shared_ptr<const Join>& join) {
   if (!join) return softmax_attention(q, k, v, options);
   const auto [out, log_sums] = softmax_attention_with_sums(q, k, v, options);
-  // A part without keys has log_sums of -inf. Weights are relative to the largest of all parts.
+  // A part without keys has log_sums of -inf. Weights are relative to the maximum over all parts.
   const Tensor largest = max_of_parts(log_sums.value(), join);  // (B, H, N)
   Tensor some = Tensor::empty(largest.shape(), DType::u8);
   dispatch_float(largest.dtype(), [&]<class T>() {
@@ -26,7 +26,7 @@ Variable joined_softmax_attention(const Variable& q, const Variable& k, const Va
   const int64_t D = out.size(3);
   const Variable sums = join->sum(concat({out * weight, weight}, 3));
   const Variable den = slice(sums, 3, D, D + 1);
-  // Without a key in any part the result is 0, as everywhere.
+  // If no part has a key, the result is 0, as everywhere.
   return slice(sums, 3, 0, D) / where(some.transpose(1, 2).unsqueeze(3), den, 1.0);
 }
 

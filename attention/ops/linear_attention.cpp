@@ -14,18 +14,18 @@
 //   f_jl = e^(t_jl - c_l),   g_il = e^(s_il + c_l - C_i),   C_i = max_l (s_il + c_l),   den_i >= 1
 //
 // for vectors of any norm. c rises from block to block of keys, and C from block to block of
-// features; the sums so far are then scaled down. dt = f df, ds = g dg; with t = W k - a |k|²,
-// dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
+// features; the sums so far are then scaled down. dt = f df, ds = g dg; with t = W k - a |k|², dk_j
+// = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
 //
-// With waves, of t_jl = w_l·k_j for keys, the features are [cos t, sin t] or cos(t + b). Those of
-// queries are plain features g. Keys have a factor e^(h_j), h_j = -a |k_j|², taken relative to
-// c = max_j h_j, which cancels: f_j = e^(h_j - c) [cos t, sin t]. Then
+// With waves, t_jl = w_l·k_j for keys, and the features are [cos t, sin t] or cos(t + b). Queries
+// have plain features g. Keys have a factor e^(h_j), h_j = -a |k_j|², relative to c = max_j h_j,
+// which cancels: f_j = e^(h_j - c) [cos t, sin t]. Then
 //
 //   dt = f_cos df_sin - f_sin df_cos,   dh_j = df_j·f_j,   dk_j = Wᵀ dt_j - 2 a k_j dh_j
 //
 // The rows of a tile are features and its columns tokens; a tile holds one block of features at a
-// time. The features of keys and queries are recomputed for the gradients: this costs 4 of 24
-// N m D, and no N x m matrix is ever stored.
+// time. Features of keys and queries are recomputed for the gradients: this costs 4 of 24 N m D,
+// and no N x m matrix is ever stored.
 #include "longhand/attention/ops/linear_attention.h"
 
 #include <algorithm>
@@ -46,7 +46,7 @@ namespace {
 using kernels::gemm_tile;
 using namespace tile;
 
-constexpr int64_t feature_block = 64;  // features of a tile
+constexpr int64_t feature_block = 64;  // features per tile
 
 struct Sizes {
   int64_t B, N, M, H, E, m;
@@ -54,7 +54,7 @@ struct Sizes {
   // if there are few heads to process in parallel. Partial sums are added in order.
   int64_t groups(int64_t tokens) const {
     constexpr int64_t tasks = 32, tokens_of_group = 512;
-    // A limit to the length of sums in f32.
+    // Limits the length of sums in f32.
     constexpr int64_t tokens_of_sum = 16384;
     return std::clamp<int64_t>(std::max((tasks + B * H - 1) / (B * H), tokens / tokens_of_sum), 1,
                                std::max<int64_t>(1, tokens / tokens_of_group));
@@ -71,15 +71,15 @@ struct Rule {
   bool scales_keys() const { return features.exponentials || features.waves; }
 };
 
-// Sums over some of the keys: rows of S (rows, E), z (rows) and, if they are relative to it, c (rows).
+// Sums over some keys: rows of S (rows, E), z (rows) and, if they are relative to it, c (rows).
 template <class T>
 struct SumsOfRows {
   T *S, *z, *c;
 };
 
-// S and z of each head, or their gradients: (sets, B H, m, E) and (sets, B H, m). With exponentials or
-// waves S and z are relative to c (sets, B H, m), maxima of exponents of Base; all c_l of a head are equal
-// with waves.
+// S and z of each head, or their gradients: (sets, B H, m, E) and (sets, B H, m). With exponentials
+// or waves, S and z are relative to c (sets, B H, m), maxima of exponents of Base; with waves, all
+// c_l of a head are equal.
 struct Sums {
   Tensor products, features, maxima;
 
@@ -88,7 +88,7 @@ struct Sums {
         features(Tensor::empty({sets, z.B * z.H, z.m}, dtype)) {
     if (relative) maxima = Tensor::empty(features.shape(), dtype);
   }
-  // Memory for the partial sums of each group; this, if there is only one.
+  // Memory for the partial sums of each group; `this` if there is only one group.
   Sums of_groups(const Sizes& z, int64_t groups) const {
     return groups > 1 ? Sums(z, groups, products.dtype(), maxima.defined()) : *this;
   }
@@ -101,8 +101,8 @@ struct Sums {
   }
 };
 
-// Calls visit(b, h, head index, group, begin, end) for the tokens of each group of each head, as
-// one task each. Groups are multiples of a block.
+// Calls visit(b, h, head index, group, begin, end) for the tokens of each group of each head, one
+// task each. Groups are multiples of a block.
 template <class F>
 void for_groups(const Sizes& z, int64_t tokens, F visit) {
   const int64_t groups = z.groups(tokens);
@@ -139,12 +139,12 @@ struct Task {
     scratch.take_each(rule.sizes.E * block, rows, transposed);
   }
   FeatureTile<T> tile;
-  T *const delta, *const top;  // one number per token
+  T *const delta, *const top;  // one element per token
   T* const shrink;             // factor for the sums of each feature or token
   T *dfeatures = nullptr, *rows = nullptr, *transposed = nullptr;
 };
 
-// Joins partial sums part(0), …, in order, each relative to its own c, if they are. Overwrites their c.
+// Joins partial sums part(0), … in order, each relative to its own c, if any. Overwrites their c.
 template <class T, class Part>
 void join_sums(int64_t count, int64_t all_rows, int64_t E, const Part& part,
                const SumsOfRows<T>& to) {

@@ -36,15 +36,15 @@ namespace {
 
 using namespace tile;
 
-// The rows of one query and dL, and where its gradients go: one row, and one number for each listed key, or null.
+// Rows of a query, dL, and its gradients: one row, and one element per listed key, or null.
 template <class T>
 struct Rows {
   const T *q, *out, *dout;
   T dlog_sum;
   T *dq, *dadded;
 };
-// The rows of the M keys of a head, each k, v, dk and dv of D elements, so that those of a key are together, and dq
-// of N queries.
+// The rows of the M keys of a head: k, v, dk and dv of D elements each, adjacent for each key, and
+// dq of N queries.
 template <class T>
 struct AllKeys {
   int64_t N, M, D;
@@ -68,7 +68,7 @@ struct AllKeys {
   T* at(int64_t j) { return rows + j * 4 * D; }
 };
 
-// p and ds are memory for a number of each key.
+// p and ds are scratch memory for one element per key.
 template <class T>
 void add_gradients(const Rows<T>& row, AllKeys<T>& all, const std::vector<int32_t>& keys,
                    const OfList<T>& of, T scale, const T* sums, T* p, T* ds) {
@@ -141,7 +141,7 @@ void forward(const Saved& s, Tensor& out, Tensor& sums) {
   const int64_t N = s.q.size(1), H = s.q.size(2), D = s.q.size(3);
   const Heads<const T> qs(s.q), ks(s.k), vs(s.v);
   const Heads<T> to(out);
-  constexpr int64_t block = 64;  // queries of a task
+  constexpr int64_t block = 64;  // queries per task
   const int64_t blocks = (N + block - 1) / block;
   parallel_for_each(s.q.size(0) * H * blocks, 1, [&](int64_t task) {
     std::vector<T> p, part(D);
@@ -171,7 +171,7 @@ void backward(const Saved& s, const Tensor& grad, const Tensor& dlog_sums,
               std::array<tile::Gradient, 3>& gradients, Tensor& dadded) {
   const int64_t N = s.q.size(1), H = s.q.size(2), D = s.q.size(3), M = s.k.size(1);
   const Heads<const T> qs(s.q), outs(s.out), douts(grad);
-  // Queries add to the gradients of shared keys, so a head is one task.
+  // Queries add to the gradients of shared keys, so each head is one task.
   parallel_for_each(s.q.size(0) * H, 1, [&](int64_t task) {
     std::vector<T> p, ds;
     Workspace<AllKeys<T>> of_head(N, M, D);

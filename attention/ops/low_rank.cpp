@@ -1,5 +1,5 @@
-// The gradient is either that of U_r U_rᵀ P with a constant U_r ("projector"), dP = U_r U_rᵀ dP_r,
-// or that of P_r ("exact"): with G = Uᵀ dP_r V and i <= r < j
+// The gradient is either that of U_r U_rᵀ P with constant U_r ("projector"), dP = U_r U_rᵀ dP_r, or
+// that of P_r ("exact"): with G = Uᵀ dP_r V and i <= r < j
 //
 //   dP = Π G' + G' Π' - Π G' Π' + sum_ij x_ij u_i v_jᵀ + y_ij u_j v_iᵀ
 //   x_ij = (σ_j² G_ij + σ_i σ_j G_ji) / (σ_i² - σ_j²),   y_ij = (σ_j² G_ji + σ_i σ_j G_ij) / same
@@ -26,7 +26,7 @@ struct Kept {
   double energy = 0;
 };
 
-// A parallel loop that a dry run enters, since most of the memory is taken in it.
+// A parallel loop that dry runs enter too, since it allocates most of the memory.
 template <class F>
 void for_matrices(int64_t count, F&& body) {
   for (int64_t i = 0; is_dry() && i < count; ++i) body(i);

@@ -1,10 +1,10 @@
-// o_i = Σ_p w_ip x_ip, the quotient of the sums of all keys, for the weights w of its parts. With the
-// gradient g_i of o_i and δ_i = g_i·o_i:
+// o_i = Σ_p w_ip x_ip, the quotient of the sums over all keys, for the weights w of its parts. With
+// the gradient g_i of o_i and δ_i = g_i·o_i:
 //
 //   near keys:  dx_i = w_i g_i,  dL_i = w_i (g_i·x_i - δ_i)
 //   far keys:   the gradient of [x_i, its normaliser] is w_i [g_i, -δ_i]
 //
-// Gradients treat the scales of far keys as constants, as scan() does. Rows without any keys are 0.
+// Gradients treat the scales of far keys as constants, like scan(). Rows without any keys are 0.
 #include "longhand/attention/ops/near_and_far.h"
 
 #include <algorithm>
@@ -20,18 +20,18 @@
 namespace longhand::attention {
 namespace {
 
-// The parts that a query attends to: near keys, and those of up to two FarSums.
+// The parts that a query attends to: near keys, and the far keys of up to two FarSums.
 constexpr int64_t most_parts = 3;
 
 // The weights of the parts of a query in its result: near keys with the logarithm L of their
-// normaliser, and sums of far ones with a normaliser and the logarithm of their scale, by which they
-// are not multiplied yet.
+// normaliser, and far sums with a normaliser and the logarithm of their scale, which has not been
+// applied to them yet.
 template <class T>
 struct PartWeights {
   T logs[most_parts], normalisers[most_parts];
   int64_t count = 0;
 
-  // Parts without any weight are left out. Smaller normalisers cannot be rescaled, and are counted.
+  // Parts without any weight are omitted. Smaller normalisers cannot be rescaled, and are counted.
   void add(T log, T normaliser) {
     if (normaliser < smallest_normaliser<T> || log == -tile::infinity<T>) normaliser = 0;
     logs[count] = log, normalisers[count++] = normaliser;
@@ -45,7 +45,7 @@ struct PartWeights {
       to[p] = normalisers[p] != 0 ? math::exp(logs[p] - top) : T{0};
       sum += to[p] * normalisers[p];
     }
-    // Those of parts left out are 0 also where others are NaN: their sums may not exist.
+    // Omitted parts are 0 even where others are NaN: their sums may not exist.
     for (int64_t p = 0; p < count; ++p)
       to[p] = normalisers[p] == 0 || sum == 0 ? T{0} : to[p] / sum;
   }

@@ -11,11 +11,11 @@
 namespace longhand::attention {
 namespace {
 
-constexpr int64_t grain = 1 << 14;  // numbers of a task
+constexpr int64_t grain = 1 << 14;  // elements per task
 
 }  // namespace
 
-// o = n / d',  d' that of the guard:   dn = do / d',  dd = -(do·o) / d', or 0 if d' is a constant
+// o = n / d', d' from the guard: dn = do / d', dd = -(do·o) / d', or 0 if d' is a constant
 Variable normalised(const Variable& sums, const Guard& guard) {
   const Tensor in = row_dense(sums.value());
   const int64_t D = in.size(3) - 1;

@@ -1,6 +1,6 @@
-// Yang et al. 2025 (arXiv 2505.16381), section 3. The tokens are cut into chunks of c, whose rows are Q, K, W
-// (c, D). With tril and stril the parts of a matrix on and below, and only below, its diagonal, and B = diag(β),
-// the UT transform of a chunk is
+// Yang et al. 2025 (arXiv 2505.16381), section 3. The tokens are cut into chunks of c, with rows Q,
+// K, W (c, D). With tril and stril the parts of a matrix on and below, and strictly below, its
+// diagonal, and B = diag(β), the UT transform of a chunk is
 //
 //   T = (I + stril(B W Wᵀ))^(-1) B,  Y = T stril(W Kᵀ),  Z = T W
 //   S = Q Kᵀ - tril(Q Wᵀ) Y       S_ij = q_iᵀ H_i … H_(j+1) k_j for j <= i of the chunk
@@ -8,10 +8,10 @@
 //   K' = K - Yᵀ W                 k'_j = H_last … H_(j+1) k_j
 //   P = I - Wᵀ Z                  H_last … H_first
 //
-// and the score of a query of chunk n and a key of chunk m < n is q'_iᵀ P_(n-1) … P_(m+1) k'_j. A block of queries
-// passes over the chunks before its own from the latest to the first, and is multiplied by each P: X_(n-1) = Q'_n,
-// X_(m-1) = X_m P_m. Softmax and its gradients are those of softmax_attention.cpp. In the backward pass, which
-// computes all X_m of the queries again and goes over them from the first chunk on,
+// and the score of query i of chunk n and key j of chunk m < n is q'_iᵀ P_(n-1) … P_(m+1) k'_j. A
+// block of queries visits earlier chunks from the last to the first, multiplied by each P: X_(n-1)
+// = Q'_n, X_(m-1) = X_m P_m. Softmax and its gradients are as in softmax_attention.cpp. The
+// backward pass recomputes all X_m of the queries and visits them from the first chunk on:
 //
 //   dX_m = dS_m K'_m + dX_(m-1) P_mᵀ,  dP_m += X_mᵀ dX_(m-1),  dK'_m += dS_mᵀ X_m,  dQ'_n = dX_(n-1)
 #include "longhand/attention/ops/path_attention.h"
@@ -39,7 +39,7 @@ namespace {
 
 using kernels::gemm_tile;
 
-// Tensors (heads, chunks, …) of B H heads: S (c, c), rows (c, D), P - I (D, D), G (c) in f64 or undefined.
+// Tensors (B H, chunks, …): S (c, c), rows (c, D), P - I (D, D), G (c) in f64 or undefined.
 struct PathChunks {
   Tensor S, queries, keys, values, P, G;
 };
@@ -61,7 +61,7 @@ class PathHead {
     carried_ = scratch.take<T>(2 * c_ * D_);
   }
 
-  // The result (c, D) and L (c) of the queries of chunk n of a head.
+  // Computes the result (c, D) and L (c) of the queries of chunk n of a head.
   void forward(int64_t head, int64_t n, T* out, T* log_sums) {
     std::vector<T>& m = top_;
     m.assign(static_cast<size_t>(c_), -std::numeric_limits<T>::infinity());
@@ -93,10 +93,10 @@ class PathHead {
     }
   }
 
-  // Adds what the queries of chunk n give to the gradients `to`.
+  // Adds the contributions of the queries of chunk n to the gradients `to`.
   void backward(int64_t head, int64_t n, const T* out, const T* log_sums, const T* dout,
                 const PathChunks& to) {
-    const auto x = [&](int64_t key) { return rows_ + key * c_ * D_; };  // X of this chunk of keys
+    const auto x = [&](int64_t key) { return rows_ + key * c_ * D_; };  // X for this chunk of keys
     if (n > 0) std::copy_n(at(x_.queries, head, n), c_ * D_, x(n - 1));
     for (int64_t key = n - 1; key > 0; --key) pass_on(x(key), head, key, x(key - 1));
     T *of_x = carried_, *next = carried_ + c_ * D_;  // dX_(m-1), dX_m
@@ -150,7 +150,7 @@ class PathHead {
     gemm_tile<T>(c_, D_, D_, {x, D_, 1}, at(x_.P, head, chunk), D_, next, D_,
                  kernels::Addend<T>{x, D_});
   }
-  // The scores of the queries of chunk n, of which x are the rows at this chunk of keys.
+  // The scores of the queries of chunk n, whose rows at this chunk of keys are x.
   void compute_scores(int64_t head, int64_t n, int64_t key, const T* x) {
     if (key == n) {
       std::copy_n(at(x_.S, head, n), c_ * c_, scores_);
@@ -233,7 +233,7 @@ Tensor lower(int64_t c, bool strict) {
 }  // namespace
 
 int64_t path_chunk(int64_t N, int64_t D) {
-  const auto products = [&](int64_t c) {  // for a query: of its own chunk, and by the P before it
+  const auto products = [&](int64_t c) {  // per query: in its own chunk, and by the P before it
     const double tokens = static_cast<double>(c), d = static_cast<double>(D),
                  chunks = std::ceil(static_cast<double>(N) / tokens);
     return tokens * (7 * d + 2 * tokens) + d * d * (chunks - 1) * (chunks - 2) / (2 * chunks);
@@ -256,7 +256,7 @@ Variable path_attention(const PathInputs& in) {
   expect("beta", in.beta, {B, N, H});
   if (in.log_decay.defined()) expect("log_decay", in.log_decay, {B, N, H});
   const int64_t c = path_chunk(N, D), chunks = (N + c - 1) / c;
-  // (B, N, H, E) as (B H, chunks, c, E), with zeros behind the last token.
+  // (B, N, H, E) as (B H, chunks, c, E), padded with zeros after the last token.
   const auto cut = [&](const Variable& x) {
     const int64_t E = x.size(3);
     const Variable whole =

@@ -1,4 +1,4 @@
-// y_l = c_l r_i r_j of pairs (i, j) of entries of r, which is computed from a row x:
+// y_l = c_l r_i r_j for pairs (i, j) of elements of r, which is computed from a row x:
 //
 //   dr_i = Σ_l c_l r_j dy_l over the pairs (i, j) and (j, i), that of i = j counted twice
 #include "longhand/attention/ops/products.h"
@@ -13,10 +13,10 @@
 namespace longhand::attention {
 namespace {
 
-constexpr int64_t grain = 16;  // rows of a task
+constexpr int64_t grain = 16;  // rows per task
 
-// The `count` products of rows x (…, D) of floats: write(x, r) sets r, of n entries, each(f) calls f(l, i, j, c) for
-// the pair at index l, and give(x, dr, dx) turns the gradient of r into that of x.
+// The `count` products of rows x (…, D) of floats: write(x, r) sets r, of n elements; each(f) calls
+// f(l, i, j, c) for the pair of index l; give(x, dr, dx) turns the gradient of r into that of x.
 template <class Write, class Each, class Give>
 Variable products(const char* name, const Variable& x, int64_t n, int64_t count, const Write& write,
                   const Each& each, const Give& give) {

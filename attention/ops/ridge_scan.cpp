@@ -1,8 +1,8 @@
-// x_i = (A_i + diag(λ))⁻¹ q_i and out_i = B_iᵀ x_i. A_i p_i is a scan with the values β_j k_j, for
-// all i at once.
+// x_i = (A_i + diag(λ))⁻¹ q_i and out_i = B_iᵀ x_i. A_i p_i is a scan with values β_j k_j, for all
+// i at once.
 //
-// Gradients: with M x = q, dM = -y xᵀ and dq = y for y = M⁻¹ dx. That is, x is recorded as x + M⁻¹
-// r of the residual r = q - M x with x held constant, whose gradients are those of a scan.
+// Gradients: with M x = q, dM = -y xᵀ and dq = y for y = M⁻¹ dx. Therefore x is recorded as x + M⁻¹
+// r for the residual r = q - M x, with x held constant; the gradients of r are those of a scan.
 #include "longhand/attention/ops/ridge_scan.h"
 
 #include <algorithm>
@@ -22,7 +22,7 @@ namespace {
 
 using Solver = std::function<Tensor(const Tensor& y)>;
 
-// The solution x, for the residual q - M x, which is 0 except for rounding: dq = solve(dx).
+// The solution x, given the residual q - M x, which is 0 except for rounding: dq = solve(dx).
 Variable implicit_solution(const Tensor& x, const Variable& residual, const Solver& solve) {
   return record("implicit_solution", x, {residual},
                 [solve](const Tensor& dx, std::span<GradSlot> slots) { slots[0].take(solve(dx)); });
@@ -56,7 +56,7 @@ Variable diagonal(const Variable& lambda) {
   return unsqueeze(lambda, 2) * Variable(I);
 }
 
-// The conjugate gradients of one system M x = y, from x = 0: r = y - M x, p the direction. Inside simd().
+// Conjugate gradients for a system M x = y, from x = 0: r = y - M x, direction p. Inside simd().
 template <class T>
 struct System {
   T *x, *r, *p;
@@ -73,10 +73,10 @@ struct System {
     const T square = kernels::row_dot(r, r, D);
     return {square, square * relative * relative};
   }
-  // A step with M p. Whether the system is not yet solved; p of a solved one is 0.
+  // A step with M p. Returns whether the system is still unsolved; p of a solved system is 0.
   bool step(const T* Mp, Norms& norms) const {
     const T curvature = kernels::row_dot(p, Mp, D), before = norms.square;
-    if (before == 0 || before < norms.least || curvature <= 0) {  // not if NaN or infinite
+    if (before == 0 || before < norms.least || curvature <= 0) {  // not for NaN or infinity
       std::fill_n(p, D, T{0});
       return false;
     }
@@ -98,7 +98,7 @@ Tensor conjugate_gradients(const std::function<Tensor(const Tensor& p)>& product
   Tensor x = Tensor::empty(y.shape(), y.dtype()), r = Tensor::empty(y.shape(), y.dtype()),
          p = Tensor::empty(y.shape(), y.dtype()), all = Tensor::empty({rows, 2}, y.dtype());
   dispatch_float(y.dtype(), [&]<class T>() {
-    // How many rows f(where the row begins, its system, its norms) is true for.
+    // The number of rows for which f(row begin, system, norms) is true.
     const auto count = [&, xs = x.data<T>(), rs = r.data<T>(), ps = p.data<T>(),
                         norms = reinterpret_cast<System<T>::Norms*>(all.data<T>())](auto f) {
       return parallel_sum<int64_t>(

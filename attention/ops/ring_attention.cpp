@@ -1,11 +1,11 @@
-// In step s, part r has the keys and values of part p = r - s, modulo P, and passes them on to part
-// r + 1. With o_p and L_p of the keys of part p alone,
+// In step s, part r holds the keys and values of part p = r - s, modulo P, and passes them on to
+// part r + 1. With o_p and L_p over the keys of part p alone,
 //
 //   L = log Σ_p e^(L_p),  o = Σ_p e^(L_p - L) o_p
 //
-// Given o and L, gradients are sums over the keys, and so over the parts. Those of keys and values follow
-// them round: every part adds its share, and after P steps they are at home. A sink is added to the result
-// of all keys.
+// Given o and L, gradients are sums over the keys, hence over the parts. Gradients of keys and
+// values travel with them: every part adds its contribution, and after P steps they are back at
+// their part. A sink is added to the result over all keys.
 #include "longhand/attention/ops/ring_attention.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ Tensor pack(const Tensor& keys, const Tensor& values) {
   return out;
 }
 
-/// o (B, n, H, D) and L (B, H, n): the results of all keys so far.
+/// o (B, n, H, D) and L (B, H, n): the results over all keys so far.
 struct Attended {
   Tensor out, log_sums;
 
@@ -89,11 +89,11 @@ class Ring {
     return out;
   }
 
-  /// The gradients of q, and of `own`, as pack().
+  /// The gradients of q and of `own`, in the form of pack().
   std::pair<Tensor, Tensor> backward(const Tensor& q, const Tensor& own, const Attended& result,
                                      const Tensor& dout) const {
     Tensor dq = Tensor::zeros(q.shape(), q.dtype());
-    Tensor block = own, sum;  // sum: of the gradients of the block, from the parts before this one
+    Tensor block = own, sum;  // sum: gradients of the block from earlier parts
     Join::Arrival sum_arrival;
     for (int64_t step = 0; step < parts_; ++step) {
       const Join::Arrival next = pass_on(block, step);
@@ -119,7 +119,7 @@ class Ring {
   }
 
  private:
-  /// The part whose keys are here in a step.
+  /// The part whose keys are held in a step.
   int64_t owner(int64_t step) const { return (part_ - step + parts_) % parts_; }
   Join::Arrival pass_on(const Tensor& block, int64_t step) const {
     return step + 1 == parts_ ? Join::Arrival() : join_->pass_on(block);

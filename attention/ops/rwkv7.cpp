@@ -1,4 +1,4 @@
-// Gradients of operands, with da, dκ those of a and κ, and s = 1 / sqrt(|k ∘ ξ|² + eps):
+// Gradients of operands, with da, dκ the gradients of a and κ, and s = 1 / sqrt(|k ∘ ξ|² + eps):
 //
 //   dκ = a ∘ dkey + e^-g ∘ dread,   da = κ ∘ dkey + k ∘ α ∘ dwrite
 //   dy = s (dκ - (κ·dκ) κ) for y = k ∘ ξ,   dk = ξ ∘ dy + (1 + (a - 1) ∘ α) ∘ dwrite
@@ -35,7 +35,7 @@ T scale_of(const T* k, const T* xi, int64_t D, T eps) {
   return 1 / std::sqrt(squares + eps);
 }
 
-// Tokens of a task, by their size.
+// Tokens per task, depending on their size.
 int64_t tokens_of_task(int64_t width) {
   return std::max<int64_t>(1, (int64_t{1} << 14) / std::max<int64_t>(1, width));
 }
@@ -96,7 +96,7 @@ struct Given {
   Tensor log_decay, key, read, write;
 };
 
-// The gradients of `removal` and `replacement` are those of the tokens of each task, (tasks, H, D).
+// The gradients of `removal` and `replacement`, per task of tokens: (tasks, H, D).
 template <class T>
 void backward(const Tensors& in, const Tensor& log_decay, T eps, const Given& d, Tensors& to) {
   const int64_t H = in.k.size(2), D = in.k.size(3), grain = tokens_of_task(H * D);
@@ -188,13 +188,13 @@ DeltaInputs rwkv7_operands(const Rwkv7Keys& inputs, double eps) {
 
 namespace {
 
-// Of Rwkv7Reads, in its order.
+// One per operand of Rwkv7Reads, in its order.
 enum { of_reads, of_q, of_write, of_v, of_gate, of_weight, of_bias, of_bonus, inputs_of_result };
 constexpr const char* result_names[] = {"reads", "q",      "write", "v",
                                         "gate",  "weight", "bias",  "bonus"};
 using ResultTensors = std::array<Tensor, inputs_of_result>;
 
-// The same of one head of a token; null: undefined. For use inside simd().
+// The same for one head of a token; null: undefined. Use inside simd().
 template <class T>
 struct ResultRow {
   const T* x[inputs_of_result];
@@ -220,7 +220,7 @@ struct ResultRow {
         return q[l] * u[l] * rho[l];
       });
   }
-  // y: the result without its gate
+  // y: the result before its gate
   void ungated(T* to) const {
     const T *const o = x[of_reads], *const w = x[of_weight], *const b = x[of_bias],
                    *const v = x[of_v];
@@ -231,7 +231,7 @@ struct ResultRow {
     if (v)
       for (int64_t l = 0; l < D; ++l) to[l] += agreement * v[l];
   }
-  // All gradients, from dout, into rows of memory; those of parameters are added. dy: D numbers
+  // Computes all gradients from dout into rows of memory; adds those of parameters. dy: D elements
   void gradients(const T* dout, T* const (&to)[inputs_of_result], T* dy) const {
     std::copy_n(dout, D, dy);
     if (const T* const gate = x[of_gate]) {

@@ -149,7 +149,7 @@ ScanState combine(const ScanState& left, const ScanState& right, const Variable&
 ScanState state_before(const ScanState& own, const Variable& log_decay, const Join& join) {
   const bool has_z = own.z.defined(), has_scale = own.log_scale.defined(),
              decays = log_decay.defined();
-  // The tensors of a state, and at the end the sum of g.
+  // The tensors of a state, followed by the sum of g.
   Variables states, neutral;
   const auto add = [&](const Variable& x, double otherwise) {
     states.push_back(x);
@@ -176,7 +176,7 @@ ScanState state_before(const ScanState& own, const Variable& log_decay, const Jo
 
 namespace {
 
-// ScanResult::out of this part. Parts exchange the states that they give when started from zeros.
+// ScanResult::out of this part. Parts exchange their states when started from zeros.
 Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
   ScanOptions of_part = options;
   of_part.join = nullptr;
@@ -188,7 +188,7 @@ Variable joined_scan(const ScanInputs& inputs, const ScanOptions& options) {
     of_part.final_state = false;
     return scan(inputs, &before, of_part).out;
   }
-  // Without exponentials, what the state before the part adds is a product: e^{G_i} q_i S, G_i the sum
+  // Without exponentials, the state before the part adds a product: e^{G_i} q_i S, with G_i the sum
   // of g up to token i. Each factor is at most 1.
   Variable q = transpose(inputs.q, 1, 2);  // (B, H, n, m)
   if (decays) {

@@ -64,7 +64,7 @@ Tensor scan_step(ScanState& state, const StepInputs& in, Normalizer normalizer,
             query[tile::state_rows];
         for (int64_t first = 0; first < m; first += tile::state_rows) {
           const int64_t n = std::min(tile::state_rows, m - first), at = head * m + first;
-          // One decay and one weight of all rows are those of the first one.
+          // A decay or weight shared by all rows is stored for the first one.
           const int64_t own = each ? n : first == 0 ? 1 : 0, from = each ? at : head;
           if (decays && g_each == each)
             std::copy_n(decays + from, own, decay);

@@ -1,6 +1,6 @@
-// The queries that select a block are brought together, so that their scores are products of matrices, as in the
-// authors' code. A query has one row for each block that it selects, and its results are joined: with the result O_r
-// and the normaliser L_r = log Σ_j e^(s_ij) over the keys of its own block (r = 0) and over those of each selected one,
+// Queries that select the same block are gathered, so that their scores are matrix products, as in
+// the authors' code. A query has one row per selected block, and its results are joined: with O_r
+// and L_r = log Σ_j e^(s_ij) over the keys of its own block (r = 0) and of each selected one,
 //
 //   O_i = Σ_r e^(L_r) O_r / Σ_r e^(L_r)
 #include "longhand/attention/ops/selected_blocks.h"
@@ -20,8 +20,8 @@ namespace {
 
 constexpr int64_t tile = 48;  // rows that attend to one block together
 
-// The rows of a sample, for each head: those of block 0, of block 1, …, each group filled up to whole tiles by rows
-// of its last query; behind them, tiles without keys.
+// The rows of a sample, per head: rows of block 0, of block 1, …, each group padded to whole tiles
+// with rows of its last query; after them, tiles without keys.
 struct Rows {
   BlockPattern pattern;  // of tiles and blocks
   Tensor query;          // of each row, (B, H, rows) i32

@@ -9,35 +9,35 @@
 //   δ_i = do_i·o_i,  dp_ij = do_i·v_j,  ds_ij = p_ij (dp_ij - δ_i)
 //   dv_j = Σ_i p_ij do_i,  dk_j = τ Σ_i ds_ij q_i,  dq_i = τ Σ_j ds_ij k_j
 //
-// The rows of a tile are keys and its columns queries: S = K Qᵀ. The lanes of a vector are
-// therefore queries, maxima and sums over keys need no operations across lanes, and keys beyond a
-// length are rows that are omitted.
+// The rows of a tile are keys and its columns queries: S = K Qᵀ. Vector lanes are therefore
+// queries, maxima and sums over keys need no operations across lanes, and keys beyond a length are
+// rows that are omitted.
 //
 // Several blocks of queries share each block of keys, which is copied once for all of them: in
-// memory the rows of a head are one model width apart, and so map to few sets of the caches. On a
-// Zen 3 core both products of a tile run at 95 GFLOP/s on copies, at 87 on rows 1 KiB apart, and at
-// 50 if 16,384 keys do not fit in the L2 cache.
+// memory the rows of a head are one model width apart, and so map to few cache sets. On a Zen 3
+// core both products of a tile run at 95 GFLOP/s on copies, at 87 on rows 1 KiB apart, and at 50 if
+// 16,384 keys do not fit in the L2 cache.
 //
-// f32 uses logarithms and powers of base 2: τ log2 e is multiplied into Qᵀ.
+// f32 uses base-2 logarithms and powers: Qᵀ is multiplied by τ log2 e.
 //
-// With biases b of keys and decays g, bias_ij = G_i + c_j with c_j = b_j - G_j, for the running sums
-// G_i = Σ_(t<=i) g_t, in double precision. Within a block of queries that begins at token r both
-// terms are taken relative to G_r, so that the biases of near keys keep their digits however large G
+// With biases b of keys and decays g, bias_ij = G_i + c_j with c_j = b_j - G_j, for the running
+// sums G_i = Σ_(t<=i) g_t, in double precision. Within a block of queries that begins at token r
+// both terms are relative to G_r, so that the biases of near keys keep their digits however large G
 // is. Since Σ_j ds_ij = 0,
 //
 //   db_j = dc_j = Σ_i ds_ij,  dg_t = -Σ_(u>=t) dc_u
 //
-// Where L is a result too, dL_i adds p_ij dL_i to ds_ij: it is subtracted from δ_i.
+// If L is a result too, dL_i adds p_ij dL_i to ds_ij: it is subtracted from δ_i.
 //
-// A sink is added to o and L in the end (tile/sink.h). Sigmoid weights have neither m, l nor L:
+// A sink is added to o and L at the end (tile/sink.h). Sigmoid weights have neither m, l nor L:
 //
 //   p_ij = σ(s_ij),  o_i = Σ_j p_ij v_j,  ds_ij = p_ij (1 - p_ij) dp_ij
 //
-// With a pattern, the blocks of queries lie within its blocks, and each lists the blocks of keys that
-// it attends to. A task reads the tiles of keys in the union of its lists, and each of its blocks of
-// queries computes with those parts of a tile that are on its own list. The backward pass needs no
-// lists of queries by keys: it goes over the keys of each group of queries too, and adds to dk and dv
-// in memory, in a fixed order (see Groups).
+// With a pattern, blocks of queries lie within its blocks, and each lists the blocks of keys that
+// it attends to. A task reads the tiles of keys in the union of its lists, and each of its blocks
+// of queries uses the parts of a tile on its own list. The backward pass needs no lists of queries
+// by key: it iterates over the keys of each group of queries too, and adds to dk and dv in memory,
+// in a fixed order (see Groups).
 #include "longhand/attention/ops/softmax_attention.h"
 
 #include <algorithm>
@@ -68,7 +68,7 @@ using kernels::gemm_tile;
 using namespace tile;
 
 // Multiples of 16 lanes and 6 (12) rows. S takes half of the L1 cache, 18 KiB in f32.
-constexpr int64_t query_block = 48, key_block = 96;  // maximum tokens of a block
+constexpr int64_t query_block = 48, key_block = 96;  // maximum tokens per block
 // Maximum number of whole blocks of queries that share keys. In the backward pass each block keeps
 // three times as much data in the L2 cache.
 constexpr int64_t forward_blocks = 8, backward_blocks = 4;
@@ -84,15 +84,15 @@ Range common(Range a, Range b) { return {std::max(a.begin, b.begin), std::min(a.
 
 struct Sizes {
   int64_t B, N, M, H, Hkv, D;
-  int64_t span;  // queries of a block of a pattern or of a narrow window, otherwise N
+  int64_t span;  // queries per block of a pattern or of a narrow window, otherwise N
   int64_t blocks_of_span() const { return (span + query_block - 1) / query_block; }
   int64_t query_blocks() const { return (N + span - 1) / span * blocks_of_span(); }
-  // Queries of a block, as even as the lanes allow: 64 queries are two blocks of 32.
+  // Queries per block, as equal as the lanes allow: 64 queries are two blocks of 32.
   int64_t block_queries() const {
     const int64_t even = (span + blocks_of_span() - 1) / blocks_of_span();
     return whole_lanes(even);
   }
-  // As many of these blocks as have the queries of `whole` blocks.
+  // The number of these blocks that have the queries of `whole` blocks.
   int64_t blocks_of(int64_t whole) const {
     return std::max<int64_t>(whole, whole * query_block / block_queries());
   }
@@ -117,7 +117,7 @@ struct Rule {
   // G (B, H, M) and c (B, H, M) f64, as exponents of Base; undefined: 0.
   Tensor decays, key_bias;
   std::shared_ptr<const BlockPattern> pattern;
-  int64_t keys_of_query;  // about how many a query attends to
+  int64_t keys_of_query;  // approximate number of keys that a query attends to
   bool sigmoid;
 
   const double* decays_of(int64_t b, int64_t h) const {
@@ -145,8 +145,8 @@ struct Rule {
         ((p.samples == 1 ? 0 : b) * p.heads + (p.heads == 1 ? 0 : h)) * rows + i / p.block;
     return {p.keys.data() + p.begin[row], p.keys.data() + p.begin[row + 1]};
   }
-  // With a pattern, keys are read in tiles of as many of its blocks as fit into one, or of an equal
-  // part of a block.
+  // With a pattern, keys are read in tiles of as many of its blocks as fit, or of an equal part of
+  // a block.
   int64_t blocks_of_tile() const {
     return std::max<int64_t>(1, key_block / pattern->keys_of_block());
   }
@@ -215,7 +215,7 @@ class ScoreTile {
       rule_.dropout.query_words(b * rule_.sizes.H + h, first_, lanes_, words_[0], words_[1]);
   }
 
-  // Drops the queries: they attend to nothing.
+  // Drops the queries: they then attend to nothing.
   void clear() {
     count_ = lanes_ = 0;
     some_ = all_ = {0, 0};
@@ -252,10 +252,9 @@ class ScoreTile {
   }
   T* scores() { return s_; }  // (keys, lanes)
 
-  // Scores against at most key_block keys k (., D), the first index even if there is dropout, which
-  // hashes pairs of keys; -inf where a query does
-  // not attend. If their number is odd, a row of -inf is added, because the loops process pairs of
-  // keys.
+  // Scores against at most key_block keys k (., D); -inf where a query does not attend. The first
+  // index is even if there is dropout, which hashes pairs of keys. If the number of keys is odd, a
+  // row of -inf is added, because the loops process pairs of keys.
   void compute(Range keys, const T* k) {
     const int64_t lanes = lanes_, count = keys.size(), D = rule_.sizes.D;
     gemm_tile<T>(count, lanes, D, {k, D, 1}, q_, lanes, s_, lanes, false);
@@ -285,8 +284,8 @@ class ScoreTile {
                               (count + 1) / 2, words_[2], words_[3]);
   }
 
-  // Calls visit(dropout, lane, index of the even key's element, index of the odd key's element, keep even,
-  // keep odd) for all pairs of elements. For use inside simd().
+  // Calls visit(dropout, lane, even key's element index, odd key's element index, keep even, keep
+  // odd) for all pairs of elements. Use inside simd().
   template <class F>
   void for_pairs(int64_t keys, F visit) const {
     if (rule_.dropout.on())
@@ -319,7 +318,7 @@ class ScoreTile {
   uint32_t* const words_[4];
   int64_t b_ = 0, h_ = 0, first_ = 0, rows_ = 0, count_ = 0, lanes_ = 0;
   std::span<const int32_t> blocks_;  // of keys, with a pattern
-  Range some_{0, 0}, all_{0, 0};     // keys that some, and that all, of the queries attend to
+  Range some_{0, 0}, all_{0, 0};     // keys that some, and that all, queries attend to
   T slope_ = 0;
 };
 
@@ -330,15 +329,15 @@ std::pair<T, T> sigmoid_of(T s) {
   return {s < 0 ? e * larger : larger, e * larger * larger};
 }
 
-// to (n, D) = rows [first, first + n) of a head.
+// Copies rows [first, first + n) of a head to (n, D).
 template <class T>
 void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, int64_t n,
                int64_t D, T* to) {
   for (int64_t i = 0; i < n; ++i) std::copy_n(from.at(b, first + i, h), D, to + i * D);
 }
 
-// Begins to load rows of a head. The blocks of a pattern are apart in memory, where
-// the hardware does not foresee them.
+// Prefetches rows of a head. The blocks of a pattern are scattered in memory, where the hardware
+// does not predict them.
 template <class T>
 void prefetch_rows(const Heads<T>& x, int64_t b, int64_t h, Range rows, int64_t D) {
   for (int64_t i = rows.begin; i < rows.end; ++i)
@@ -358,7 +357,7 @@ Range all_keys(std::span<const ScoreTile<T>> tiles) {
   return all;
 }
 
-// The numbers of the tiles of keys of one of `count` groups: runs of `run` tiles are dealt in turn.
+// The indices of the tiles of keys of one of `count` groups, dealt in runs of `run` tiles.
 struct KeyGroup {
   int64_t number = 0, count = 1, run = 1;
   bool has(int64_t tile) const { return tile / run % count == number; }
@@ -399,7 +398,7 @@ void list_key_tiles(const Rule& rule, std::span<const ScoreTile<T>> tiles, int64
 }
 
 // The accumulators of a block of queries. If there are many keys, o and l cover only the latest
-// fold_blocks blocks; all_o and all_l cover the earlier ones, and are relative to an earlier
+// fold_blocks blocks; all_o and all_l cover the earlier ones and are relative to an earlier
 // maximum: `rescale` is the factor that makes them relative to m.
 template <class T>
 struct Attended {
@@ -422,7 +421,7 @@ struct Attended {
     std::fill_n(rescale, lanes, T{0});
     std::fill_n(all_o, count * D, T{0});
   }
-  // Moves o and l to all_o and all_l, if there are these.
+  // Moves o and l to all_o and all_l, if those exist.
   void fold(int64_t count, int64_t lanes, int64_t D) const {
     if (!all_o) return;
     simd([=, *this] {
@@ -499,8 +498,8 @@ struct Attending {
   }
 };
 
-// The memory of a task: a tile of keys and values, copied once for several blocks of queries, which attend
-// to it one after the other; with `gradients`, those of the keys and values, for the backward pass.
+// The memory of a task: a tile of keys and values, copied once for several blocks of queries that
+// attend to it in turn; with `gradients`, also those of the keys and values, for the backward pass.
 template <class T>
 struct Task {
   Task(const Rule& rule, int64_t together, bool gradients, Scratch& scratch) {
@@ -522,9 +521,9 @@ struct Task {
     return {tiles.data(), static_cast<size_t>(count)};
   }
 
-  // Calls visit(tile, next) for each of key_tiles, whose keys and values of head hkv are then here; `next`
-  // is the one after it if there is a pattern, otherwise empty. Calls flush() after every fold_blocks
-  // tiles, so that sums stay short, and in the end.
+  // Calls visit(tile, next) for each of key_tiles, after loading its keys and values of head hkv;
+  // `next` is the following tile if there is a pattern, otherwise empty. Calls flush() after every
+  // fold_blocks tiles, so that sums stay short, and at the end.
   template <class Visit, class Flush>
   void for_key_tiles(const Rule& rule, const Heads<const T>& k, const Heads<const T>& v, int64_t b,
                      int64_t hkv, Visit visit, Flush flush) {
@@ -605,7 +604,7 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   const int64_t grain = std::max<int64_t>(
       1, task_flops / (4 * std::min(z.N, together * query_block) * rule.keys_of_query * D));
   parallel_for(z.B * z.H * tasks_of_head, grain, [&](int64_t begin, int64_t end) {
-    const kernels::SubnormalsAsZeros zeros;  // decays give many of them
+    const kernels::SubnormalsAsZeros zeros;  // decays produce many of them
     Workspace<Task<T>> task(rule, together, false);
     for (int64_t number = begin; number < end; ++number) {
       const int64_t h = number / tasks_of_head % z.H, b = number / tasks_of_head / z.H;
@@ -625,13 +624,13 @@ void forward(const Rule& rule, const Tensor& q, const Tensor& k, const Tensor& v
   });
 }
 
-// If there are few heads to process in parallel, the keys and the queries of each head are divided
-// into groups of blocks. A task is a pair of a group of keys and a group of queries. Tasks with no
-// group in common run in parallel, as a wave; from wave to wave each group of keys advances to the
-// next group of queries. So no two tasks add to the same gradient at the same time, additions have
-// a fixed order, and no task needs its own copy of a gradient. If the keys are too few for enough
-// groups, as those of Linformer are, their gradients are small: the queries are then also divided
-// into parts, each with a copy of dk and dv, which are added in the end. With a pattern the keys are
+// If there are few heads to process in parallel, the keys and queries of each head are divided into
+// groups of blocks. A task is a pair of a group of keys and a group of queries. Tasks with no group
+// in common run in parallel, as a wave; from wave to wave each group of keys advances to the next
+// group of queries. So no two tasks add to the same gradient at the same time, additions have a
+// fixed order, and no task needs its own copy of a gradient. If there are too few keys for enough
+// groups, as in Linformer, their gradients are small: queries are then also divided into parts,
+// each with a copy of dk and dv, and the copies are added at the end. With a pattern, keys are
 // divided less the fewer a query attends to, because each group reads its queries again.
 struct Groups {
   int64_t keys, queries;  // keys <= queries, the number of waves
@@ -651,7 +650,7 @@ struct Groups {
     copies = std::clamp<int64_t>(parts(tasks, heads * keys), 1,
                                  std::max<int64_t>(1, copy_bytes / bytes));
     copies = std::min(copies, std::max<int64_t>(1, indices / keys));
-    // Neighbouring blocks of a narrow window attend to almost the same keys.
+    // Adjacent blocks of a narrow window attend to almost the same keys.
     const int64_t most = z.blocks_of(z.span < query_block ? forward_blocks : backward_blocks);
     together = std::clamp<int64_t>(indices / (keys * copies), 1, most);
     units = parts(indices, together);
@@ -660,8 +659,8 @@ struct Groups {
   }
 };
 
-// Adds to the gradients of a block of keys and of the queries, those that are required: dk, dv (.,
-// D), dc, whose keys are H apart, and x.dq. ds is scratch memory for a tile.
+// Adds to the required gradients of a block of keys and of the queries: dk, dv (., D), dc, with
+// stride H between keys, and x.dq. ds is scratch memory for a tile.
 template <class T>
 void add_gradients(const Rule& rule, ScoreTile<T>& tile, Range keys, const T* k, const T* v,
                    const Attending<T>& x, T* ds, T* dk, T* dv, T* dc, bool dq) {
@@ -712,13 +711,13 @@ void add_rows(const T* from, int64_t b, int64_t h, int64_t first, int64_t n, int
   });
 }
 
-// What the backward pass adds to; undefined: not required.
+// The gradients that the backward pass adds to; undefined: not required.
 struct Gradients {
   Tensor q, k, v, c;  // c (B, M, H)
 };
 constexpr Tensor Gradients::*of_keys[] = {&Gradients::k, &Gradients::v, &Gradients::c};
 
-// What the backward pass reads and writes.
+// The tensors that the backward pass reads and writes.
 template <class T>
 struct Operands {
   Heads<const T> q, k, v, out, dout;
@@ -751,8 +750,8 @@ void start_backward(const Rule& rule, const Operands<T>& in, const ScoreTile<T>&
   });
 }
 
-// Adds the gradients of the keys of head hkv that the task has, and adds to dq of the first `count`
-// blocks of queries.
+// Adds the gradients of the keys of head hkv that belong to the task, and adds to dq of the first
+// `count` blocks of queries.
 template <class T>
 void add_block_of_keys(const Rule& rule, Operands<T>& in, Task<T>& task, int64_t count, int64_t b,
                        int64_t hkv, Range keys) {
@@ -775,8 +774,8 @@ void add_block_of_keys(const Rule& rule, Operands<T>& in, Task<T>& task, int64_t
   if (dv) add_rows<T>(task.dvalues, b, hkv, keys.begin, n, D, Heads<T>(in.to.v));
 }
 
-// The gradients of a group of keys and a group of queries of the heads that share head hkv, with the
-// queries of one copy of dk and dv.
+// The gradients of a group of keys and a group of queries of the heads that share head hkv, where
+// the queries belong to one copy of dk and dv.
 template <class T>
 void add_groups(const Rule& rule, const Groups& groups, Operands<T>& in, Task<T>& task, int64_t b,
                 int64_t hkv, const KeyGroup& key_group, int64_t query_group, int64_t copy) {
@@ -823,8 +822,8 @@ void backward(const Rule& rule, Operands<T> in) {
       if (const Tensor& first = in.to.*of; first.defined())
         copies[c].to.*of = Tensor::zeros(first.shape(), first.dtype());
   const int64_t parts = groups.queries * groups.copies;
-  // Queries with few keys attend to fewer groups if these are contiguous, and are read by fewer
-  // tasks. Otherwise groups are interleaved, which balances causal attention.
+  // If queries attend to few keys, contiguous groups make them attend to fewer groups, and fewer
+  // tasks read them. Otherwise groups are interleaved, which balances causal attention.
   const bool sparse = rule.window || rule.pattern;
   const int64_t run = sparse ? (rule.key_tiles() + groups.keys - 1) / groups.keys : 1;
   const int64_t flops = 10 * std::max<int64_t>(1, groups.indices / parts) * query_block *
@@ -857,7 +856,7 @@ void backward(const Rule& rule, const std::array<Tensor, 5>& rows, const Tensor&
   });
 }
 
-// The numbers of x (B, N, H) as exponents of Base, (B, H, N) in double precision.
+// The elements of x (B, N, H) as exponents of Base, (B, H, N) in double precision.
 Variable exponents(const Variable& x) {
   const Tensor heads = x.value().transpose(1, 2).to(DType::f64).contiguous();
   return affine(Variable(heads), log_e_of(x.dtype()));
@@ -890,7 +889,7 @@ void check_pattern(const BlockPattern& p, const Sizes& z, bool drops) {
           " of the pattern, got ", p.keys[at]);
 }
 
-// About how many keys a query attends to.
+// The approximate number of keys that a query attends to.
 int64_t keys_of_query(const BlockPattern* p, const Sizes& z) {
   if (!p) return z.M;
   const int64_t rows = static_cast<int64_t>(p->begin.size()) - 1;
@@ -908,7 +907,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
                     qs, ", k ", ks, ", v ", v.shape());
   check_one_float_dtype("softmax_attention", q.dtype(), k.dtype(), v.dtype());
   const BlockPattern* const pattern = options.pattern.get();
-  // Small blocks of queries see few keys outside of their windows.
+  // Small blocks of queries see few keys outside their windows.
   constexpr int64_t narrow = 32;
   const bool is_narrow = options.window > 0 && options.window < 8 * narrow;
   const int64_t span = pattern ? pattern->block : is_narrow ? narrow : qs[1];
@@ -953,7 +952,7 @@ Rule make_rule(const Tensor& q, const Tensor& k, const Tensor& v,
   check<ConfigError>(options.window >= 0, "softmax_attention: expected window >= 0, got ",
                      options.window);
   const NoGrad no_grad;
-  Variable G, c;  // c_j = b_j - G_j (B, H, M), of one of them if there are not both
+  Variable G, c;  // c_j = b_j - G_j (B, H, M); if only one is given, from that one
   if (g.defined()) G = cumsum(exponents(g), 2), c = -G;
   if (key_bias.defined()) c = g.defined() ? exponents(key_bias) - G : exponents(key_bias);
   return {z,
