@@ -54,8 +54,8 @@ class DeltaAttention : public Variant {
                             const Inputs& in) const = 0;
   /// State of a decoder: f64 matrices, undefined before the first token. A delta rule has one, S.
   using State = std::array<Tensor, 2>;
-  /// Advances the state by one step, whose operands have no axis N, and returns the reads (B, H,
-  /// D). By default, calls delta_step().
+  /// Advances the state by one step, whose operands have no axis N, and returns the reads
+  /// (B, H, D). By default, calls delta_step().
   virtual Tensor advance(State& state, const DeltaOperands<Tensor>& of) const;
 
  protected:
@@ -133,8 +133,8 @@ class GatedDeltaAttention : public UnitDeltaAttention {
   HeadDecay decay_;
 };
 
-/// The rule with a state that decays by one factor per channel, g_i = -e^A softplus(x_i D_g U_g +
-/// b), and with the gate sigmoid(x_i D_o U_o + c).
+/// The rule with a state that decays by one factor per channel,
+/// g_i = -e^A softplus(x_i D_g U_g + b), and with the gate sigmoid(x_i D_o U_o + c).
 class ChannelDeltaAttention : public UnitDeltaAttention {
  public:
   ChannelDeltaAttention(const nn::Scope& scope, const Config& config,

@@ -24,7 +24,7 @@ inline Generator generator_of(const Tensor& state) {
   return Generator::from_state({static_cast<uint64_t>(s[0]), static_cast<uint64_t>(s[1])});
 }
 
-/// When random features are resampled: every `interval` optimizer steps; 0: never. The state of
+/// When random numbers are resampled: every `interval` optimizer steps; 0: never. The state of
 /// their generator and the counts of redraws and steps are buffers, so that a run resumed from a
 /// checkpoint makes the same draws.
 class Redraws {

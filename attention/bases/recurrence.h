@@ -13,7 +13,7 @@ Capabilities recurrence_capabilities(bool linear);
 /// The option `norm` of recurrences whose results are normalised per head with a learned weight.
 void describe_norm(OptionVisitor& v, bool& norm);
 
-/// A lower bound on the cost of a scan of one head: m features, E values, `bytes` per element.
+/// Lower bound on the cost of one head's scan: m features, values of width E, `bytes` per element.
 Work scan_work(double tokens, double m, double E, double bytes);
 
 /// log_decay (B, N, H) or (B, N, H, D), set to 0 at padding, where x = 0 alone would still give a

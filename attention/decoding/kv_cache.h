@@ -33,8 +33,8 @@ struct CacheScores {
   std::vector<double> slopes{};  // one per head, or none: -slope (i - j) is added to s_ij
   std::vector<double> biases{};  // one per head, or none: added to s_ij
   std::vector<double> sinks{};   // one per head, or none: e^sink is added to the normaliser
-  /// Returns the log decay (B, H) of a token; empty: none. The sum of those of the tokens t, j < t
-  /// <= i, is added to s_ij.
+  /// Returns the log decay (B, H) of a token; empty: none. Its sum over the tokens t,
+  /// j < t <= i, is added to s_ij.
   std::function<Tensor(const Token&)> log_decay{};
   /// Called with each token but the first before storing its key; may modify the keys (B, G, t, D).
   std::function<void(const Token&, const Tensor& keys)> before{};
@@ -72,8 +72,8 @@ class CacheAttention {
  public:
   explicit CacheAttention(CacheScores scores) : scores_(std::move(scores)) {}
 
-  /// Returns the result (B, H, D) of queries q (B, H, D) for runs of keys per sequence and head (B
-  /// H), per head (H), or for all heads (1). `decays` are the sums of decays (B, H, capacity) in
+  /// Returns the result (B, H, D) of queries q (B, H, D) for runs of keys per sequence and head
+  /// (B H), per head (H), or for all heads (1). `decays` are the sums of decays (B, H, capacity) in
   /// f64, or undefined; `bias` is added to the scores of the first `biased` keys.
   Tensor operator()(const Tensor& q, const KeyValueCache& cache, const std::vector<KeyRuns>& runs,
                     const Tensor& decays = {}, double bias = 0, int64_t biased = 0);

@@ -22,8 +22,8 @@ enum class RowNorm {
 Tensor draw_gaussian(const Generator& generator, int64_t features, int64_t dim,
                      RowNorm norm = RowNorm::chi);
 /// Samples rows that are orthogonal within each block of D rows, from a Haar-distributed Q; the
-/// last block is truncated. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020 (arXiv
-/// 2009.14794), section 2.4.
+/// last block is truncated. Yu et al. 2016 (arXiv 1610.09072); Choromanski et al. 2020
+/// (arXiv 2009.14794), section 2.4.
 Tensor draw_orthogonal(const Generator& generator, int64_t features, int64_t dim,
                        RowNorm norm = RowNorm::chi);
 /// Like draw_orthogonal(), but Q is a product of 3 D ceil(ln D) rotations by random angles in
@@ -35,10 +35,10 @@ Tensor draw_givens(const Generator& generator, int64_t features, int64_t dim,
 // ---- features -----------------------------------------------------------------------------------
 // Below, u = W x (…, m) for rows w_l from N(0, I).
 
-/// The A <= 0 for which the features (1 - 4A)^(D/4) m^(-1/2) exp(A |w_l|² + sqrt(1 - 4A) u -
-/// |x|²/2) have the least variance for pairs with |x + y|² = `square`. They are unbiased for every
-/// A, bounded for A < 0, and the positive features for A = 0. Likhosherstov et al. 2022 (arXiv
-/// 2205.15317), eq. 9 and theorem 3.2.
+/// The A <= 0 for which the features (1 - 4A)^(D/4) m^(-1/2)
+/// exp(A |w_l|² + sqrt(1 - 4A) u - |x|²/2) have the least variance for pairs with |x + y|² =
+/// `square`. They are unbiased for every A, bounded for A < 0, and the positive features for A = 0.
+/// Likhosherstov et al. 2022 (arXiv 2205.15317), eq. 9 and theorem 3.2.
 double optimal_coefficient(int64_t dim, double square);
 
 /// Logarithms of positive features without norm and constant: u, or [u, -u] if `both`.
@@ -83,7 +83,7 @@ class RandomFeatureMap : public FeatureMap {
 
  protected:
   /// The features [cos u, sin u], or cos(u + b) with phases, of u = W (scale x). With `factor`,
-  /// those of keys are multiplied by exp(|scale x|²/2). Stored explicitly if learned or causal.
+  /// those of keys are multiplied by exp(|scale x|²/2). Computed explicitly if learned or causal.
   Features wave_features(const Variable& q, const Variable& k, double scale, bool factor) const;
 
  private:

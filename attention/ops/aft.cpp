@@ -58,8 +58,8 @@ struct Back {
   }
 };
 
-// Σ e^t v and Σ e^t for some channels, relative to e^most. For the gradients of keys, Σ e^-L_i dy_i
-// y_i and Σ e^-L_i dy_i over queries.
+// Σ e^t v and Σ e^t for some channels, relative to e^most. For the gradients of keys,
+// Σ e^-L_i dy_i y_i and Σ e^-L_i dy_i over queries.
 struct Sums {
   double most[lanes], value[lanes], total[lanes];
 
@@ -608,8 +608,8 @@ Variable aft(const Variable& k, const Variable& v, const Variable& biases, int64
     return padded ? Tensor::zeros(shape, dtype) : Tensor::empty(shape, dtype);
   };
   Tensor y = result(), L = result();
-  // Calls f(n, channels, begin, end, offset) for each sequence, range of its channels and, if they
-  // are independent, range of `size` tiles.
+  // Calls f(n, channels, begin, end, offset) for each sequence, range of its channels and, if tiles
+  // are independent, range of `size` tokens.
   const auto for_parts = [](const Sizes& sizes, int64_t size, auto f) {
     const int64_t pieces = sizes.whole() ? (sizes.N + size - 1) / size : 1, parts = sizes.parts();
     parallel_for_each(sizes.B * parts * pieces, 1, [&](int64_t task) {

@@ -169,7 +169,7 @@ class Block {
  private:
   int64_t D_;
   T *const q_, *const s_;  // q_ (D, lanes)
-  int32_t* const self_;    // place of each query, which it does not attend to, or -1
+  int32_t* const self_;    // the place of each query, excluded from its keys, or -1
   // The first place that it attends to and the number, per round so far: (round + 1, query_block).
   int32_t* const from_;
   uint32_t* const keys_;

@@ -8,8 +8,8 @@
 // With r = k and g = 0 it is DeltaNet (Schlag et al. 2021, arXiv 2102.11174; Yang et al. 2024,
 // arXiv 2406.06484); with one g per head, gated DeltaNet (Yang et al. 2024, arXiv 2412.06464); with
 // one per channel, Kimi delta attention (Kimi Team 2025, arXiv 2510.26692). A separate r gives
-// transitions diag(e^g) plus any matrix of rank one; with u as well it is RWKV-7 (Peng et al. 2025,
-// arXiv 2503.14456).
+// transitions diag(e^g) plus any matrix of rank one; with u as well it is RWKV-7
+// (Peng et al. 2025, arXiv 2503.14456).
 #pragma once
 
 #include <memory>

@@ -14,10 +14,10 @@
 
 namespace longhand::attention {
 
-/// Computes out (B, N, H, E) for `inputs` with one g per head, or none, and scales s (B, N, H,
-/// levels); higher levels share the scale of the last one. Takes time N log N. Differentiable with
-/// respect to all inputs. The result at i does not depend on later tokens, bit for bit. All
-/// exponentials have exponents of at most 0. Throws ShapeError if shapes do not match.
+/// Computes out (B, N, H, E) for `inputs` with one g per head, or none, and scales s
+/// (B, N, H, levels); higher levels share the scale of the last one. Takes time N log N.
+/// Differentiable with respect to all inputs. The result at i does not depend on later tokens, bit
+/// for bit. All exponentials have exponents of at most 0. Throws ShapeError if shapes do not match.
 Variable fenwick_scan(const ScanInputs& inputs, const Variable& scales);
 
 /// The blocks of the tokens so far, log2 of their number, for decoders.

@@ -52,8 +52,8 @@ struct HighestOptions {
 };
 
 /// Finds the keys with the `count` highest scores per query, in increasing order: (B, H, N,
-/// min(count, M)) i32, terminated by -1 if there are fewer, for queries (B, N, H, D) and keys (B,
-/// M, H, D). Queries from lengths[b] on have none. All N M scores are computed, block by block.
+/// min(count, M)) i32, terminated by -1 if there are fewer, for queries (B, N, H, D) and keys
+/// (B, M, H, D). Queries from lengths[b] on have none. All N M scores are computed, block by block.
 Tensor highest_keys(const Tensor& queries, const Tensor& keys, int64_t count,
                     const HighestOptions& options);
 

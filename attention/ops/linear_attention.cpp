@@ -14,8 +14,8 @@
 //   f_jl = e^(t_jl - c_l),   g_il = e^(s_il + c_l - C_i),   C_i = max_l (s_il + c_l),   den_i >= 1
 //
 // for vectors of any norm. c rises from block to block of keys, and C from block to block of
-// features; the sums so far are then scaled down. dt = f df, ds = g dg; with t = W k - a |k|², dk_j
-// = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
+// features; the sums so far are then scaled down. dt = f df, ds = g dg; with t = W k - a |k|²,
+// dk_j = Wᵀ dt_j - 2 a k_j Σ_l dt_jl.
 //
 // With waves, t_jl = w_l·k_j for keys, and the features are [cos t, sin t] or cos(t + b). Queries
 // have plain features g. Keys have a factor e^(h_j), h_j = -a |k_j|², relative to c = max_j h_j,
@@ -92,7 +92,7 @@ struct Sums {
   Sums of_groups(const Sizes& z, int64_t groups) const {
     return groups > 1 ? Sums(z, groups, products.dtype(), maxima.defined()) : *this;
   }
-  // From a head on.
+  // The sums of one set, from `head` on.
   template <class T>
   SumsOfRows<T> rows(int64_t set, int64_t head) {
     const int64_t at = (set * features.size(1) + head) * features.size(2);
@@ -114,7 +114,7 @@ void for_groups(const Sizes& z, int64_t tokens, F visit) {
   });
 }
 
-// The maxima C of the exponents of queries, (B H, N), from a head on; null without exponentials.
+// The maxima C of the exponents of queries, (B H, N), from `head` on; null without exponentials.
 template <class T>
 T* tops_of(Tensor& tops, int64_t head) {
   return tops ? tops.data<T>() + head * tops.size(1) : nullptr;

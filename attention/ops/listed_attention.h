@@ -25,10 +25,10 @@ struct ListedOptions {
   Tensor factors{};
 };
 
-/// softmax(scale QKᵀ + added) V over the listed keys of each query, for q (B, N, H, D), k and v (B,
-/// M, H, D) with any strides: (B, N, H, D), row-major; 0 for a query without keys. Scores may have
-/// any finite magnitude. Differentiable in q, k, v and `added`; lists are constants. Saves inputs,
-/// result and two elements per query and head. Bitwise identical for any number of threads.
+/// softmax(scale QKᵀ + added) V over the listed keys of each query, for q (B, N, H, D), k and v
+/// (B, M, H, D) with any strides: (B, N, H, D), row-major; 0 for a query without keys. Scores may
+/// have any finite magnitude. Differentiable in q, k, v and `added`; lists are constants. Saves
+/// inputs, result and two elements per query and head. Bitwise identical for any number of threads.
 ///
 /// Throws ShapeError if shapes or dtypes do not match.
 Variable listed_attention(const Variable& q, const Variable& k, const Variable& v,

@@ -14,9 +14,9 @@ struct PathInputs {
   Variable log_decay{};
 };
 
-/// softmax over j <= i of (q_iᵀ H_i H_(i-1) … H_(j+1) k_j + G_i - G_j) / sqrt(D), times V, with H_t
-/// = I - β_t w_t w_tᵀ and G_i = Σ_(t<=i) of log_decay: (B, N, H, D). If |w| = 1 and β in 0 … 2, no
-/// H lengthens a vector. Memory is linear in N. Bitwise identical for any number of threads.
+/// softmax over j <= i of (q_iᵀ H_i H_(i-1) … H_(j+1) k_j + G_i - G_j) / sqrt(D), times V, with
+/// H_t = I - β_t w_t w_tᵀ and G_i = Σ_(t<=i) of log_decay: (B, N, H, D). If |w| = 1 and β in 0 … 2,
+/// no H lengthens a vector. Memory is linear in N. Bitwise identical for any number of threads.
 ///
 /// Throws ShapeError if shapes or dtypes do not match.
 Variable path_attention(const PathInputs& in);

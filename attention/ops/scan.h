@@ -4,9 +4,9 @@
 //   S_i = e^{g_i} S_(i-1) + φ(k_i) v_iᵀ,   z_i = e^{g_i} z_(i-1) + φ(k_i),   out_i = S_iᵀ φ(q_i)
 //
 // With g = 0 it is causal linear attention (Katharopoulos et al. 2020, arXiv 2006.16236, eq. 9);
-// with one g per head, retention (Sun et al. 2023, arXiv 2307.08621, eq. 5 and 6) or Mamba-2 (Dao &
-// Gu 2024, arXiv 2405.21060); with one per channel, gated linear attention (Yang et al. 2023, arXiv
-// 2312.06635, eq. 3).
+// with one g per head, retention (Sun et al. 2023, arXiv 2307.08621, eq. 5 and 6) or Mamba-2
+// (Dao & Gu 2024, arXiv 2405.21060); with one per channel, gated linear attention (Yang et al.
+// 2023, arXiv 2312.06635, eq. 3).
 #pragma once
 
 #include <memory>

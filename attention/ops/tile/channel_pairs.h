@@ -12,14 +12,14 @@ namespace longhand::attention::tile {
 
 /// One decay per channel: e^(C_il - C_jl) is inside the sum over channels. Since e^-C_j alone may
 /// overflow, a block is cut into stretches of one or more `step`s of tokens. A query i of a stretch
-/// that begins at p and a key j before p have the factors e^(g_p + … + g_i) and e^(g_(j+1) + … +
-/// g_(p-1)), both at most 1; their sum over channels is a matrix product. From cut to cut, keys are
-/// multiplied by the decay of the stretch between. A key of the query's own stretch has the factor
-/// e^-(g_p + … + g_j). A stretch ends at the first step that begins with a channel below e^far_sum,
-/// so that results do not depend on later tokens. In its last step, once a channel falls below
-/// `least`, queries use running products for keys of that step; keys of earlier steps have factors
-/// of at most e^-far_sum. Sums within a stretch are in double precision. States are multiplied by
-/// powers of sums: errors of a product of equal decays grow with their number.
+/// that begins at p and a key j before p have the factors e^(g_p + … + g_i) and
+/// e^(g_(j+1) + … + g_(p-1)), both at most 1; their sum over channels is a matrix product. From cut
+/// to cut, keys are multiplied by the decay of the stretch between. A key of the query's own
+/// stretch has the factor e^-(g_p + … + g_j). A stretch ends at the first step that begins with a
+/// channel below e^far_sum, so that results do not depend on later tokens. In its last step, once a
+/// channel falls below `least`, queries use running products for keys of that step; keys of earlier
+/// steps have factors of at most e^-far_sum. Sums within a stretch are in double precision. States
+/// are multiplied by powers of sums: errors of a product of equal decays grow with their number.
 template <class T>
 class ChannelPairs {
  public:

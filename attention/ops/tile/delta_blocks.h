@@ -6,10 +6,10 @@
 //   out_i = (e^C_i q_i)ᵀ S + Σ_(j<=i) A^q_ji w_j                            attend()
 //   S' = e^C_n S + Σ_j e^(C_n - C_j) k_j w_jᵀ                               advance()
 //
-// e_i is the error of predicting v_i from r_i. The equations of a block are triangular: (I + L) e =
-// v - X S with L_ij = -A^r_ji β_j and rows e^C_i r_i of X, the UT transform of Yang et al. 2024
-// (arXiv 2406.06484, eq. 10). They are solved by forward substitution in steps of 16 tokens. For
-// the gradients, with R the gradient of S' and d_i the gradient of e_i on the right-hand side,
+// e_i is the error of predicting v_i from r_i. The equations of a block are triangular:
+// (I + L) e = v - X S with L_ij = -A^r_ji β_j and rows e^C_i r_i of X, the UT transform of Yang et
+// al. 2024 (arXiv 2406.06484, eq. 10). They are solved by forward substitution in steps of 16
+// tokens. For the gradients, with R and d_i the gradients of S' and of e_i on the right-hand side,
 //
 //   y_j = Σ_i A^q_ji dout_i + (e^(C_n - C_j) k_j)ᵀ R + Σ_(i>j) A^r_ji d_i,   d_j = β_j y_j
 //   dv_i = d_i,   dβ_i = y_i·e_i
@@ -101,7 +101,7 @@ class DeltaBlocks {
     const int64_t ld = whole_lanes(rule.tokens);
     return (write ? 4 : 2) * ld * ld + ld * rule.E;
   }
-  /// Keeps those of slot 0 in this memory; `done`: it already contains them.
+  /// Keeps these elements of slot 0 in this memory; `done`: they are already there.
   void keep_in(T* memory, bool done) {
     Solution& x = solutions_[0];
     x.A = memory;

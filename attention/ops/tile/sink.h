@@ -4,8 +4,8 @@
 //
 //   L'_i = log(e^L_i + e^s),  o'_i = e^(L_i - L'_i) o_i
 //
-// Given o' and L', gradients of the other keys are the same as without a sink, and ds = Σ_i e^(s -
-// L'_i) (dL'_i - do'_i·o'_i). A query without other keys keeps o = 0 and L = -inf.
+// Given o' and L', gradients of the other keys are the same as without a sink, and
+// ds = Σ_i e^(s - L'_i) (dL'_i - do'_i·o'_i). A query without other keys keeps o = 0 and L = -inf.
 #pragma once
 
 #include <algorithm>
