@@ -194,7 +194,7 @@ constexpr const char* result_names[] = {"reads", "q",      "write", "v",
                                         "gate",  "weight", "bias",  "bonus"};
 using ResultTensors = std::array<Tensor, inputs_of_result>;
 
-// The same for one head of a token; null: undefined. Use inside simd().
+// The same for one head of a token; null: undefined. For use inside simd().
 template <class T>
 struct ResultRow {
   const T* x[inputs_of_result];

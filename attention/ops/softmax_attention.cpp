@@ -285,7 +285,7 @@ class ScoreTile {
   }
 
   // Calls visit(dropout, lane, even key's element index, odd key's element index, keep even, keep
-  // odd) for all pairs of elements. Use inside simd().
+  // odd) for all pairs of elements. For use inside simd().
   template <class F>
   void for_pairs(int64_t keys, F visit) const {
     if (rule_.dropout.on())

@@ -16,7 +16,7 @@ namespace longhand::attention::tile {
 inline constexpr int64_t block = 64;
 
 /// Calls take(l, y_l) with y_l = value(l, 0) ∘ value(l, 1) ∘ ... over the lanes of each of n rows,
-/// where ∘ is `join` of vectors, in the same fixed order for each row. Use inside simd().
+/// where ∘ is `join` of vectors, in the same fixed order for each row. For use inside simd().
 template <class T, class Value, class Joined, class Take>
 void join_rows_of_lanes(int64_t n, int64_t lanes, T start, Value value, Joined join, Take take) {
   constexpr int64_t rows = kernels::rows_together;
@@ -64,7 +64,7 @@ void raise_lanes(int64_t n, int64_t lanes, T* top, Value value) {
   for (; first < lanes; first += lane_multiple) raise_stretch<lane_multiple>(n, first, top, value);
 }
 
-/// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li. Use inside simd().
+/// sums_l += Σ_i x_li weight_i for x (n, lanes), or Σ_i x_li. For use inside simd().
 template <class T>
 void add_sums_of_lanes(const T* x, const T* weight, int64_t n, int64_t lanes, T* sums) {
   join_rows_of_lanes(

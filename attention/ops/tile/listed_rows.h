@@ -60,7 +60,7 @@ void add_scaled(T factor, const T* x, int64_t D, T* to) {
 }
 
 /// to += Σ factors[n] row_n over `count` keys, bitwise equal to successive add_scaled(), but
-/// several at a time, so that `to` is read and written less often. Use inside simd().
+/// several at a time, so that `to` is read and written less often. For use inside simd().
 template <class T>
 void add_listed_rows(const T* factors, const KeyRows<const T>& rows, const int32_t* keys,
                      int64_t count, int64_t D, T* to) {
@@ -85,7 +85,7 @@ struct OfList {
   const T *added, *factors;
 };
 
-/// The scores s_j of the keys. Use inside simd().
+/// The scores s_j of the keys. For use inside simd().
 template <class T>
 void listed_scores(const T* q, const KeyRows<const T>& k, const std::vector<int32_t>& keys,
                    int64_t D, T scale, const T* added, T* s) {

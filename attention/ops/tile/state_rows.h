@@ -1,4 +1,4 @@
-// One pass over the rows of a state for one token, for decoders. Use inside simd().
+// One pass over the rows of a state for one token, for decoders. For use inside simd().
 #pragma once
 
 #include <cmath>
