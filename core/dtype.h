@@ -41,7 +41,7 @@ inline constexpr DType dtype_of<int64_t> = DType::i64;
 template <>
 inline constexpr DType dtype_of<uint8_t> = DType::u8;
 
-/// One of two functions, such as those of a library in C: that for T, float or double.
+/// Selects the float or the double version of a function, such as one of a C library, by T.
 template <class T, class F, class D>
 constexpr auto for_type(F of_float, D of_double) {
   if constexpr (dtype_of<T> == DType::f32)

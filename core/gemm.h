@@ -32,19 +32,19 @@ Shape matmul_shape(const Shape& a, const Shape& b);
 /// it to one thread inside. Throws ConfigError with the build found and the one expected.
 void check_blas(int threads);
 
-/// Describes the BLAS in use, as "OpenBLAS 0.3.21 pthread Haswell". Bits differ between CPU kernels
-/// (the last word), so checkpoints record it.
+/// Describes the BLAS in use, such as "OpenBLAS 0.3.21 pthread Haswell". Results differ between CPU
+/// kernels (the last word), so checkpoints record it.
 std::string blas_description();
 
-/// OpenBLAS chooses kernels of an old CPU for one that is newer than itself, and those of
-/// OPENBLAS_CORETYPE if it is set. If they use less than isa(), this makes it use others, and sets
-/// OPENBLAS_CORETYPE for the processes that this one starts. Call it before other threads run; programs
+/// Makes OpenBLAS use better kernels if its own choice uses less than isa(), and sets
+/// OPENBLAS_CORETYPE for child processes. On a CPU newer than itself, OpenBLAS chooses kernels for
+/// an old one; OPENBLAS_CORETYPE overrides its choice. Call this before other threads run; programs
 /// do, the library does not. Throws ConfigError as isa() does.
 void use_better_blas_core();
-/// What to do if OpenBLAS nevertheless uses less than isa(); empty if it does not.
+/// Advice for the user if OpenBLAS still uses less than isa(); otherwise empty.
 std::string blas_advice();
-/// The core for OPENBLAS_CORETYPE whose kernels use the instruction set `used`, if those for `core`, a
-/// name of openblas_get_corename(), use less; otherwise empty.
+/// The OPENBLAS_CORETYPE whose kernels use the instruction set `used`, if those of `core`, a name
+/// from openblas_get_corename(), use less; otherwise empty.
 std::string better_blas_core(std::string_view core, Isa used);
 
 }  // namespace longhand

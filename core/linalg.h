@@ -26,9 +26,9 @@ Svd svd(const Tensor& a);
 /// triangle. Throws ShapeError for another shape and Error if LAPACK does not converge.
 Tensor symmetric_eigenvalues(const Tensor& a);
 
-/// svd() with the reciprocals of the singular values, of which those that do not exceed tolerance times the largest
-/// one count as 0: for them the reciprocal and the vectors are 0. A tolerance below max(m, n) times the machine
-/// epsilon of the dtype is raised to that.
+/// Returns svd() with the reciprocals of the singular values. Values of at most tolerance times the
+/// largest one count as 0: their reciprocals and vectors are 0. A tolerance below max(m, n) times
+/// the machine epsilon of the dtype is raised to that.
 Svd inverted_svd(const Tensor& a, double tolerance);
 
 /// Returns the Moore-Penrose inverse (n, m) of a (m, n), given its inverted_svd().

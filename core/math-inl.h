@@ -1,7 +1,7 @@
 // Definitions for math.h.
 //
-// The coefficients are minimax fits of our own: Remez exchange in 200-bit arithmetic on the error
-// stated at each of them, the lowest powers rounded first and the others fitted again.
+// The coefficients are our own minimax fits: Remez exchange in 200-bit arithmetic on the error
+// stated with each. The lowest powers are rounded first and the others fitted again.
 #pragma once
 
 #include "longhand/core/math.h"
@@ -218,7 +218,7 @@ inline double erf(double x) { return std::erf(x); }
 
 namespace detail {
 
-// e^(-x²/2). The rounding of x² would be an error of x² 2^-24 of the result: it is put right.
+// e^(-x²/2). Rounding x² would cause an error of x² 2^-24 of the result, which is corrected.
 template <class T>
 T bell(T x) {
   const T square = x * x, rest = std::fma(x, x, -square);
@@ -229,7 +229,7 @@ T bell(T x) {
 }  // namespace detail
 
 inline Normal<float> normal(float x) {
-  const float a = std::abs(x), b = a > 14 ? 14.0f : a;  // from where on the tail is 0
+  const float a = std::abs(x), b = a > 14 ? 14.0f : a;  // beyond it, the tail is 0
   const float bell = detail::bell(b);
   // Phi(-b) = e^(-b²/2) g(b), and g, half the scaled complementary error function, is smooth: a
   // polynomial in u = 1 / (1 + 11/32 b) for b <= 13.3, with a relative error of 2^-23.

@@ -20,14 +20,14 @@ using OptionValue = std::variant<bool, int64_t, double, std::string, std::vector
 /// Formats a value as TOML: true, 3, 0.1, "text", [1, 2].
 std::string to_string(const OptionValue& value);
 
-/// An option as the component that declares it has read it.
+/// The value of an option as read by the component that declares it.
 struct EffectiveValue {
   OptionValue value;
   bool given = false;  // not the default
 };
-/// The options of a section that apply, by name, as they were read.
+/// The options of a section that apply, by name, with the values read.
 using EffectiveValues = std::map<std::string, EffectiveValue>;
-/// Those of several sections, by the name of the section.
+/// The same for several sections, by the name of the section.
 using EffectiveSections = std::map<std::string, EffectiveValues>;
 
 /// The options that were given in one section of a configuration: by a file, the command line or
@@ -49,7 +49,7 @@ class Options {
 
   void set(const std::string& key, OptionValue value, const std::string& where = "",
            bool optional = false);
-  /// What was given, or null.
+  /// Returns the given value, or null.
   const Given* find(std::string_view key) const;
   bool has(std::string_view key) const { return find(key) != nullptr; }
   /// Whether a value was given as optional.
@@ -84,10 +84,10 @@ std::string suggestion(std::string_view text, const std::vector<std::string>& ca
 std::string comma_list(const std::vector<std::string>& words);
 /// "a, b or c"
 std::string or_list(const std::vector<std::string>& words);
-/// The parts of a text between separators, as std::getline() reads them: none of an empty text, and no
-/// empty one behind a separator at its end.
+/// Splits a text at separators, as std::getline() does: an empty text has no parts, and a separator
+/// at the end adds no empty one.
 std::vector<std::string> split_at(std::string_view text, char separator);
-/// The number, if the whole text is one.
+/// Returns the number if the whole text is one, otherwise nothing.
 template <class T>
 std::optional<T> parse_number(std::string_view text) {
   T value{};
@@ -95,7 +95,7 @@ std::optional<T> parse_number(std::string_view text) {
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   return error == std::errc() && stop == end ? std::optional(value) : std::nullopt;
 }
-/// A text with `by` in place of each character `what`.
+/// Returns the text with each character `what` replaced with `by`.
 std::string replaced(std::string_view text, char what, std::string_view by);
 /// The text in lower case (ASCII letters only).
 std::string lower_case(std::string text);

@@ -55,7 +55,7 @@ class RandomStream {
   double normal() { return generator_.normal(position_++); }
   /// Uniform on the integers 0 … bound-1, without bias. bound >= 1.
   uint64_t below(uint64_t bound);
-  /// The index of the next number: those drawn so far, plus the initial position.
+  /// The index of the next number: the count drawn so far plus the initial position.
   uint64_t position() const { return position_; }
 
   /// Shuffles a random-access range uniformly (Fisher-Yates).

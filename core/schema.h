@@ -108,7 +108,7 @@ class OptionVisitor {
     visit({.name = name, .meaning = meaning, .default_text = default_text, .integers = each},
           &value);
   }
-  /// One word or a list of them, each one of `choices`; as integers().
+  /// One word or a list of them, each one of `choices`; like integers().
   void words(const std::string& name, std::vector<std::string>& value,
              const std::vector<std::string>& choices, const std::string& meaning,
              const std::string& default_text = "") {
@@ -132,9 +132,9 @@ class OptionVisitor {
       if (word == text) value = each;
   }
 
-  /// Declares options that apply only under a condition, given as a TOML assignment such as
-  /// `kernel = "relu"` or as a phrase that follows "with". If it does not hold, reading skips
-  /// them and refuses a configuration that sets one; documentation shows them with the condition.
+  /// Declares options that apply only under a condition, given as a TOML assignment such as `kernel
+  /// = "relu"` or as a phrase that follows "with". If it does not hold, reading skips them and
+  /// rejects a configuration that sets one; documentation shows them with the condition.
   template <class Declare>
   void when(bool applies, const std::string& condition, Declare declare) {
     conditions_.emplace_back(applies, condition);
@@ -142,8 +142,8 @@ class OptionVisitor {
     conditions_.pop_back();
   }
 
-  /// A condition between options, checked on reading only, and within when() only if that applies:
-  /// throws ConfigError unless ok, with the location and value of option `name`, and `message`.
+  /// Checks a condition between options, on reading only, and within when() only if that applies.
+  /// Throws ConfigError unless ok, with the location and value of option `name`, and `message`.
   virtual void require(bool ok, const std::string& name, const std::string& message) = 0;
 
  protected:
@@ -162,10 +162,10 @@ class OptionReader final : public OptionVisitor {
  public:
   explicit OptionReader(const Options& section) : section_(section) {}
 
-  /// The values of the options that apply, of those declared so far.
+  /// The values of the options declared so far that apply.
   const EffectiveValues& values() const { return values_; }
   /// Throws ConfigError for the first option of the section that has not been declared, naming the
-  /// nearest that was.
+  /// nearest one that was.
   void check_unknown() const { section_.check_known(declared_); }
 
   void require(bool ok, const std::string& name, const std::string& message) override;
@@ -219,7 +219,7 @@ Schema schema_of(S options = {}) {
   return writer.take();
 }
 
-/// The names of its options.
+/// The names of the options of a schema.
 std::vector<std::string> names_of(const Schema& schema);
 /// The schema as a Markdown table: option, values, default, meaning.
 std::string to_markdown(const Schema& schema);

@@ -19,7 +19,7 @@ struct DryPool;
 class Storage {
  public:
   explicit Storage(size_t bytes);
-  /// Memory of somebody else, of any alignment, which `owner` keeps alive. It is not counted.
+  /// Borrows memory of any alignment, which `owner` keeps alive. It is not counted in MemoryStats.
   Storage(std::byte* data, size_t bytes, std::shared_ptr<const void> owner);
   ~Storage();
   Storage(const Storage&) = delete;
@@ -31,24 +31,24 @@ class Storage {
   bool borrowed() const { return !dry_ && dry_.use_count() > 0; }
 
  private:
-  // Null: not of a dry run. For memory that is borrowed it owns what the owner does, but points to nothing.
+  // Null outside of dry runs. For borrowed memory, owns what the owner does, but points to null.
   std::shared_ptr<detail::DryPool> dry_{};
   std::byte* data_ = nullptr;
   size_t bytes_;
 };
 
-/// State of the arena, in bytes: of the process, or of the dry run of this thread (dry_run.h). Sanitized builds have no arena: freed memory returns to the system,
-/// so that its later use is detected.
+/// State of the arena, in bytes, for the process or this thread's dry run (dry_run.h). Sanitized
+/// builds have no arena: freed memory returns to the system, so that use after free is detected.
 struct MemoryStats {
   size_t in_use;    // currently allocated, in multiples of the alignment
   size_t peak;      // maximum of in_use
   size_t reserved;  // pages obtained from the system and not returned
 };
 MemoryStats memory_stats();
-/// Sets MemoryStats::peak to what is in use now, to measure the peak of what follows.
+/// Sets MemoryStats::peak to the memory in use now, to measure the peak of the code that follows.
 void reset_memory_peak();
 
-/// Returns every page without memory in use to the system.
+/// Returns all pages without memory in use to the system.
 void release_free_memory();
 
 /// Peak resident memory of this process in bytes, including its code.

@@ -34,8 +34,8 @@ class Tensor {
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
   /// A rank-0 tensor.
   static Tensor scalar(double value, DType dtype = DType::f32) { return full({}, value, dtype); }
-  /// The memory of somebody else, without a copy: `data` is the first element, strides are not negative, and
-  /// `owner` keeps the memory alive. Unless the caller writes to the tensor, nobody does.
+  /// Wraps memory without a copy: `data` is the first element, strides are not negative, and
+  /// `owner` keeps the memory alive. It is written only if the caller writes to the tensor.
   static Tensor borrow(const void* data, const Shape& shape, const Strides& strides, DType dtype,
                        std::shared_ptr<const void> owner);
   /// A copy of the values, in row-major order; their number must be shape.numel().
@@ -54,7 +54,7 @@ class Tensor {
   int rank() const { return shape_.rank(); }
   int64_t size(int axis) const { return shape_[axis]; }
   int64_t numel() const { return shape_.numel(); }
-  /// Of all elements; 0 if it is undefined.
+  /// Size of all elements; 0 if undefined.
   int64_t bytes() const { return defined() ? numel() * static_cast<int64_t>(size_of(dtype_)) : 0; }
 
   /// Row-major without holes.
@@ -93,7 +93,7 @@ class Tensor {
   /// A copy converted to a dtype, or this tensor if it has it. Floats are truncated to integers.
   Tensor to(DType dtype) const;
 
-  /// Whether no other tensor shares the memory, which is not borrowed and may then be overwritten.
+  /// Whether the memory is neither shared with another tensor nor borrowed, so may be overwritten.
   bool unique() const { return storage_.use_count() == 1 && !storage_->borrowed(); }
   bool shares_memory_with(const Tensor& other) const { return storage_ == other.storage_; }
 
@@ -138,7 +138,7 @@ inline void copy_into(Tensor&& out, const Tensor& in) { copy_into(out, in); }
 /// out = beta out + in, element by element, of one shape and float dtype; beta = 0 never reads out.
 void accumulate_into(Tensor& out, double beta, const Tensor& in);
 
-/// Whether dtypes, shapes and bits are equal; true for two NaN of the same bits.
+/// Whether dtypes, shapes and elements are bitwise identical; NaNs with the same bits are.
 bool identical(const Tensor& a, const Tensor& b);
 
 template <class T>

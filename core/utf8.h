@@ -32,8 +32,8 @@ std::string printable(std::string_view text);
 /// The words of a text in lines of at most `width` characters; a longer word is broken. Empty for text
 /// without words.
 std::vector<std::string> wrapped(std::string_view text, size_t width);
-/// The same as one text, with a line break between lines. Line breaks in `text` stay, and so does the
-/// indentation of each line, which is repeated in those that it is broken into.
+/// The same as one text, with a line break between lines. Line breaks in `text` are kept, and so is
+/// the indentation of each line, which its continuation lines repeat.
 std::string wrapped_lines(std::string_view text, size_t width);
 
 }  // namespace longhand

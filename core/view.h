@@ -1,4 +1,4 @@
-// The form in which kernels take tensors: memory, never graphs.
+// Views of memory, the form in which kernels take tensors, without graphs.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +53,7 @@ bool has_strides(const Tensor& t, const Strides& strides);
 /// Returns the tensor itself if it has these strides, which must be dense, otherwise a copy.
 Tensor with_strides(const Tensor& t, const Strides& strides);
 
-/// As with_strides(), with the strides of `like`, a dense tensor of the same shape.
+/// Like with_strides(), with the strides of `like`, a dense tensor of the same shape.
 Tensor with_strides_of(const Tensor& t, const Tensor& like);
 
 }  // namespace longhand

@@ -10,13 +10,13 @@
 
 namespace longhand {
 
-/// Runs jobs in the order of their arrival on one thread of its own, beside those of parallel_for, which
-/// are for computing. The destructor runs the jobs that have been given, then ends the thread.
+/// Runs jobs in the order of their arrival on a thread of its own, separate from the threads of
+/// parallel_for(), which are for computing. The destructor runs the remaining jobs, then ends it.
 class Worker {
  public:
   Worker() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
 
-  /// Returns what to wait for; it rethrows what the job threw.
+  /// Queues a job and returns a future, which rethrows what the job threw.
   std::future<void> run(std::packaged_task<void()> job);
 
  private:
@@ -25,7 +25,7 @@ class Worker {
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::deque<std::packaged_task<void()>> jobs_;
-  std::jthread thread_;  // last: it uses the others
+  std::jthread thread_;  // last, since it uses the others
 };
 
 }  // namespace longhand

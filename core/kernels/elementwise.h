@@ -24,9 +24,9 @@ In<T> in(const Tensor& tensor) {
 /// Elements of a task: about 20 µs of work.
 inline constexpr int64_t elements_per_task = 1 << 15;
 
-/// Calls visit(offset, done, count) for each stretch, along the last axis, of elements begin …
-/// begin + n of a tensor: the memory offset of its first element, the number of elements before it
-/// and their number in it.
+/// Calls visit(offset, done, count) for each stretch along the last axis of elements begin … begin
+/// + n of a tensor, with the memory offset of its first element, the number of elements before it
+/// and the number in it.
 template <class F>
 void for_stretches(const Shape& shape, const Strides& strides, int64_t begin, int64_t n, F visit) {
   const int last = shape.rank() - 1;
@@ -56,7 +56,7 @@ void for_stretches(const Shape& shape, const Strides& strides, int64_t begin, in
 
 namespace detail {
 
-/// The axes of operands of the same shape, merged where all of them allow it, the output's
+/// The axes of operands of the same shape, merged where all operands allow it, with the output's
 /// innermost axis last.
 template <size_t N>
 struct Loop {
@@ -101,8 +101,8 @@ Loop<N> plan(const std::array<const Tensor*, N>& operands) {
   return loop;
 }
 
-/// Elements that one inner loop processes. Those that are not contiguous in memory pass through a
-/// buffer in the L1 cache.
+/// Elements that one inner loop processes. If they are not contiguous in memory, they pass through
+/// a buffer in the L1 cache.
 inline constexpr int64_t piece_size = 512;
 
 template <class T>
@@ -111,8 +111,8 @@ struct Buffer {
   alignas(64) T data[piece_size];
 };
 
-/// Returns elements begin … begin + n of the loop as a contiguous run: in place if they are one,
-/// otherwise in the buffer, to which they are copied if `copy`.
+/// Returns elements begin … begin + n of the loop as a contiguous run: in place if they already are
+/// one, otherwise in the buffer, to which they are copied if `copy`.
 template <class T, class U>
 T* piece_of(T* data, const Shape& shape, const Strides& strides, bool dense, int64_t begin,
             int64_t n, Buffer<U>& buffer, bool copy) {
@@ -160,7 +160,7 @@ void elementwise_accumulate(Tensor& out, double beta, F f, const In<Ts>... input
   for (const Strides& s : loop.strides) in_place = in_place && s[-1] == 1;
   const int64_t limit = in_place ? stretch : detail::piece_size;
 
-  // Arguments rather than captures: the compiler may then assume that writes to y change none.
+  // Arguments, not captures, so the compiler may assume that writes to y change none of them.
   const auto apply = [](F g, T b, int64_t n, T* y, const Ts*... x) {
     if (b == 0)
       for (int64_t i = 0; i < n; ++i) y[i] = g(x[i]...);

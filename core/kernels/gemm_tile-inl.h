@@ -11,9 +11,9 @@
 //   V::zero(), V::broadcast(p), V::load(p), V::load(p, mask), V::store(p, x), V::store(p, x, mask)
 //   V::add(x, y), V::multiply_add(x, y, sum): x y + sum, rounded once
 //
-// A block of R rows and C vectors of c stays in registers while k runs: R C + C + 1 of them, and
-// for each k C loads of b and R broadcasts of a feed R C multiply-adds. Two of these start in a
-// cycle and take four: R C must be at least 8.
+// A block of R rows and C vectors of c stays in R C + C + 1 registers over the loop along k. For
+// each k, C loads of b and R broadcasts of a feed R C multiply-adds. Two of these start per cycle,
+// and each takes four cycles: R C must be at least 8.
 #pragma once
 
 #include "longhand/core/kernels/gemm_tile_kernels.h"
@@ -73,8 +73,8 @@ template <class V, int R, int C, bool masked>
     }
 }
 
-// C vectors of all rows of c. The product is a copy, so that it stays in registers: the compiler
-// must assume that stores to c change what a reference refers to.
+// C vectors of all rows of c. The product is passed by value so that it stays in registers: the
+// compiler must assume that stores to c may change what a reference refers to.
 template <class V, int C, bool masked>
 [[gnu::noinline]] void columns(Product p, int last) {
   constexpr int R = V::rows;

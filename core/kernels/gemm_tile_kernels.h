@@ -20,10 +20,10 @@ struct TileKernel {
   TileFunction* multiply;
 };
 
-/// Every micro-kernel that this CPU supports, regardless of LONGHAND_ISA: "baseline", "avx2", "avx512"
-/// and "avx512 emulated by avx2", which is the code of "avx512" over a 16-wide vector made of two
-/// 8-wide ones, so that its code is tested on CPUs without AVX-512. All but "baseline" give the
-/// same bits.
+/// Every micro-kernel that this CPU supports, regardless of LONGHAND_ISA: "baseline", "avx2",
+/// "avx512" and "avx512 emulated by avx2", which runs the code of "avx512" over a 16-wide vector
+/// made of two 8-wide ones, to test it on CPUs without AVX-512. All but "baseline" give bitwise
+/// identical results.
 std::span<const TileKernel> tile_kernels();
 
 namespace detail {

@@ -1,5 +1,5 @@
 // Kernels over one row, for use inside simd(). Sums use 16 accumulators (element i is added to
-// number i mod 16), which are added pairwise by halves: the vector width does not affect the bits.
+// number i mod 16), which are added pairwise by halves: results do not depend on the vector width.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct EightOf {
 
 }  // namespace detail
 
-/// Eight numbers that stay in registers from one step to the next, where an array would be in memory.
+/// Eight elements that stay in registers between steps, where an array would be in memory.
 template <class T>
 using Eight = typename detail::EightOf<T>::type;
 
@@ -33,13 +33,13 @@ template <class T, class F>
   return Eight<T>{f(i), f(i + 1), f(i + 2), f(i + 3), f(i + 4), f(i + 5), f(i + 6), f(i + 7)};
 }
 
-/// Rows that are reduced together: the steps of the reduction of one row depend on each other, those
-/// of several rows do not.
+/// The number of rows reduced together: the steps of one reduction depend on each other, but rows
+/// are independent.
 inline constexpr int64_t rows_together = 8;
 
 namespace detail {
 
-// The elements `first` of [a, b], joined with those that are `step` further.
+// Joins the elements `first` of [a, b] with those `step` further on.
 template <int step, int... first, class V, class Join>
 [[gnu::always_inline]] inline V join_elements(V a, V b, Join join) {
   return join(__builtin_shufflevector(a, b, first...),
@@ -48,7 +48,7 @@ template <int step, int... first, class V, class Join>
 
 }  // namespace detail
 
-/// Returns in y_r the eight numbers x_r of each row joined pairwise by halves, in the order of lane_sum().
+/// Joins the eight elements x_r of each row pairwise by halves, as lane_sum() does, into y_r.
 template <class T, class Join>
 [[gnu::always_inline]] inline void join_rows(const Eight<T> (&x)[rows_together], Join join,
                                              T (&y)[rows_together]) {
@@ -63,7 +63,7 @@ template <class T, class Join>
   for (int r = 0; r < 8; ++r) y[r] = one[r / 2 + r % 2 * 4];  // of rows 0, 2, 4, 6, 1, 3, 5, 7
 }
 
-/// The lanes of a row joined with `start`: those of f(i) for i mod 16 < 8 in `low`, the others in `high`.
+/// The lanes of a row joined with `start`: f(i) with i mod 16 < 8 in `low`, the others in `high`.
 template <class T>
 struct Lanes {
   Eight<T> low, high;
@@ -98,9 +98,9 @@ T lane_sum(int64_t n, F f) {
   return static_cast<T>(total);
 }
 
-/// y_r = the sum of f(r, i) over i = 0 … n-1 for `count` <= rows_together rows, with the bits of
-/// lane_sum(). If `unrolled`, the sums stay in registers, which is faster for rows of up to about 64
-/// numbers but takes longer to compile; f64, which serves checks, is not by default.
+/// y_r = the sum of f(r, i) over i = 0 … n-1 for `count` <= rows_together rows, bitwise identical
+/// to lane_sum(). If `unrolled`, the sums stay in registers, which is faster for rows of up to
+/// about 64 elements but takes longer to compile; by default f64, used for checks, is not unrolled.
 template <class T, bool unrolled = sizeof(T) == 4, class F>
 void lane_sums(int64_t count, int64_t n, F f, T (&y)[rows_together]) {
   if (n > 1024 || n % lanes != 0 || n == 0) {
@@ -158,8 +158,8 @@ void sum_rows(int64_t count, int64_t columns, Row row, T* sum) {
 /// Returns the maximum of a row: -inf if it is empty, NaN if it contains a NaN.
 template <class T>
 T row_max(const T* x, int64_t n) {
-  // The bits of floats compare as integers, except that the order of negative ones is reversed; NaN
-  // have the largest magnitudes. Compilers vectorise integer maxima, but not float ones (NaN).
+  // Floats compare like their bits as integers, except that the order of negative ones is reversed;
+  // NaNs have the largest magnitudes. Compilers vectorise integer maxima, but not float ones (NaN).
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
   constexpr Int magnitude = std::numeric_limits<Int>::max();
   constexpr Int infinity = std::bit_cast<Int>(std::numeric_limits<T>::infinity());

@@ -29,7 +29,7 @@ class Scratch {
           memory_->bytes());
     return reinterpret_cast<U*>(memory_->data() + begin);
   }
-  /// Sets each of these to memory for n objects.
+  /// Sets each pointer to memory for n objects.
   template <class... U>
   void take_each(int64_t n, U*&... to) {
     ((to = take<U>(n)), ...);

@@ -7,10 +7,10 @@
 
 namespace longhand::kernels {
 
-/// While this exists, operations of its thread take subnormal operands as zeros and return zeros for subnormal
-/// results (on x86): products with subnormal numbers take many times as long on some CPUs, and decays
-/// give many of them. For the task of a loop: one may not begin another loop meanwhile, since its thread
-/// could take tasks of others.
+/// While this exists, operations on its thread treat subnormal operands and results as zeros (on
+/// x86): products with subnormal numbers take many times as long on some CPUs, and decays produce
+/// many of them. For use within one task of a loop, which must not start another loop meanwhile:
+/// its thread could take tasks of other loops.
 class SubnormalsAsZeros {
  public:
 #if defined(__x86_64__)

@@ -5,7 +5,7 @@
 
 namespace longhand {
 
-/// Seconds of a clock that never goes back. Only differences within one process have a meaning.
+/// Seconds of a monotonic clock. Only differences within one process are meaningful.
 inline double clock_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -1,4 +1,4 @@
-// MultiplyAdds: a count of the work of matrix products, for tests of the work that is reported.
+// MultiplyAdds: counts the work of matrix products, to test the work that is reported.
 #pragma once
 
 #include <atomic>
@@ -6,8 +6,8 @@
 
 namespace longhand {
 
-/// Counts the multiply-adds of gemm() and kernels::gemm_tile(), and so those of all matrix products,
-/// on all threads from its construction on. Without such an object, a product only reads whether
+/// Counts the multiply-adds of gemm() and kernels::gemm_tile(), and thus of all matrix products, on
+/// all threads from its construction on. Without such an object, a product only checks whether
 /// there is one. Throws Error if there is one already.
 class MultiplyAdds {
  public:

@@ -1,4 +1,4 @@
-// Small objects and short lists whose memory is kept for the next ones.
+// Small objects and short lists whose memory is reused.
 #pragma once
 
 #include <cstddef>
@@ -30,13 +30,13 @@ struct Recycling {
 
 }  // namespace detail
 
-// Operations make and drop many of both. The process keeps the memory, up to 4 KiB of each, for the next
-// ones. Sanitized builds do not keep it, so that the use of what was dropped is detected.
+// Operations create and destroy many of both. The process keeps their memory for reuse, for
+// sizes up to 4 KiB. Sanitized builds do not keep it, so that use after free is detected.
 
 template <class T>
 using ShortVector = std::vector<T, detail::Recycling<T>>;
 
-/// As std::make_shared.
+/// Like std::make_shared, with recycled memory.
 template <class T, class... Args>
 std::shared_ptr<T> make_recycled(Args&&... args) {
   return std::allocate_shared<T>(detail::Recycling<T>(), std::forward<Args>(args)...);
