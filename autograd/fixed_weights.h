@@ -1,4 +1,4 @@
-// FixedWeights: what products need of weights that do not change, computed once.
+// FixedWeights: caches constant weights in the order in which products read them.
 #pragma once
 
 #include <unordered_map>
@@ -7,13 +7,13 @@
 
 namespace longhand {
 
-/// Weights of linear layers, those that are parameters, in the order in which products read them. Without it, linear() reorders
-/// a weight in every call, which takes longer than the product if there are few rows: a decoder, which has one for
-/// each sequence, therefore keeps one of these. Takes as much memory as the weights, which must not change while it
-/// exists.
+/// Caches weights of linear layers, if they are parameters, in the order in which products read
+/// them. Without it, linear() reorders a weight in every call, which takes longer than the product
+/// if there are few rows: a decoder has one per sequence, and therefore keeps one of these. Takes
+/// as much memory as the weights, which must not change while it exists.
 class FixedWeights {
  public:
-  /// While it exists, linear() on this thread uses `weights`; the innermost one counts.
+  /// While it exists, linear() on this thread uses `weights`; if nested, the innermost one is used.
   class Use {
    public:
     explicit Use(FixedWeights& weights);
@@ -25,10 +25,10 @@ class FixedWeights {
     FixedWeights* before_;
   };
 
-  /// That in use on this thread, or null.
+  /// Returns the object in use on this thread, or null.
   static FixedWeights* in_use();
 
-  /// reorder(weight), computed by the first call for this weight.
+  /// Returns reorder(weight), computed by the first call for this weight.
   template <class F>
   const Tensor& of(const Tensor& weight, const F& reorder) {
     Kept& kept = kept_[weight.address()];
@@ -39,7 +39,7 @@ class FixedWeights {
 
  private:
   struct Kept {
-    Tensor weight, factor;  // the weight's memory is not reused as long as it is here
+    Tensor weight, factor;  // `weight` keeps its memory from being reused
   };
   std::unordered_map<const void*, Kept> kept_;
 };

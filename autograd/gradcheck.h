@@ -14,7 +14,7 @@ struct GradcheckOptions {
   double absolute = 1e-7;    // an element passes if |analytic - numeric|
   double relative = 1e-5;    //   <= absolute + relative * max(|analytic|, |numeric|)
   uint64_t seed = 0;         // of the random cotangent
-  int64_t max_elements = 0;  // checked of each input, chosen at random; 0: all
+  int64_t max_elements = 0;  // per input, chosen at random; 0: all
 };
 
 /// The result of gradcheck(). Prints as one line that names the worst element:
@@ -37,7 +37,7 @@ std::ostream& operator<<(std::ostream& out, const GradcheckReport& report);
 ///
 /// Also checks that the result does not depend on the strides of the inputs; that neither inputs
 /// nor cotangent are written to; and that a second backward(), with c in other strides, doubles the
-/// gradients, which detects rules that overwrite gradients instead of adding to them.
+/// gradients, to detect backward functions that overwrite gradients instead of adding to them.
 GradcheckReport gradcheck(const std::function<Variable(const Variables&)>& f,
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 

@@ -1,4 +1,4 @@
-// Join: what an operation over all tokens needs if other processes have some of them.
+// Join: combines operations over tokens that are distributed over several processes.
 #pragma once
 
 #include <functional>
@@ -7,40 +7,40 @@
 
 namespace longhand {
 
-/// A section of an axis: its first index, and the size of the whole axis; 0: the axis is whole.
+/// A section of an axis: its first index, and the size of the whole axis (0: the axis is whole).
 struct Section {
   int64_t first = 0, of = 0;
 };
 
-/// The parts of the same sequences, in order, of which this process has one. An operation over tokens
-/// joins what the parts give: their sums, or the states after them. Each part takes part in every call,
-/// in the same order. Functions of a Variable are differentiable: each part has a loss, and gradients
-/// are those of the sum of all losses.
+/// The parts of the same sequences, in order, one of which this process holds. An operation over
+/// tokens combines the parts' contributions: their sums, or their final states. Each part takes
+/// part in every call, in the same order. Functions of a Variable are differentiable: each part has
+/// its own loss, and gradients are those of the sum of all losses.
 class Join {
  public:
   virtual ~Join() = default;
 
   virtual int64_t part() const = 0;   // the index of this part
   virtual int64_t parts() const = 0;  // P
-  /// Tokens of each part.
+  /// The number of tokens in each part.
   virtual int64_t tokens() const = 0;
 
-  /// The sum of the x of all parts.
+  /// Returns the sum of x over all parts.
   virtual Tensor sum(const Tensor& x) const = 0;
   virtual Variable sum(const Variable& x) const = 0;
-  /// The x of all parts, (P, …).
+  /// Returns x of all parts, (P, …).
   virtual Tensor all(const Tensor& x) const = 0;
   virtual Variable all(const Variable& x) const = 0;
-  /// x (B, n, …) between the `before` tokens in front of it and the `after` tokens behind it, which other
-  /// parts have: (B, before + n + after, …). Where there are none, zeros.
+  /// Returns x (B, n, …) with the `before` tokens before it and the `after` tokens after it, from
+  /// other parts: (B, before + n + after, …). Beyond the ends of the sequence, they are zeros.
   virtual Variable with_neighbours(const Variable& x, int64_t before, int64_t after) const = 0;
 
   struct Arrival {
     Tensor x;
-    std::function<void()> wait;  // returns once x has arrived and what was sent may change
+    std::function<void()> wait;  // returns once x has arrived and the sent tensor may change
   };
-  /// Starts to pass x on to the next part, the last one to the first, and to receive that of the part
-  /// before.
+  /// Starts to send x to the next part (from the last one to the first), and to receive x of the
+  /// previous part.
   virtual Arrival pass_on(const Tensor& x) const = 0;
 };
 

@@ -2,8 +2,8 @@
 // its kernels and its gradient.
 //
 // Throughout: shapes broadcast only where stated; axes may be negative; invalid arguments throw
-// ShapeError, naming the operation and the shapes. The axes of a result have the memory order of
-// those of its (first) input.
+// ShapeError, naming the operation and the shapes. The axes of a result have the same memory order
+// as those of its (first) input.
 #pragma once
 
 #include <optional>
@@ -72,8 +72,8 @@ Variable matmul(const Variable& a, const Variable& b, double alpha = 1);
 struct DropoutOptions {
   double p = 0;
   Generator generator{0};
-  /// Which section of axis 1 the operand has: the tokens of (B, N, …), for example. It keeps what the
-  /// whole keeps there.
+  /// The section of axis 1 that the operand holds, such as the tokens of (B, N, …). The elements
+  /// kept there are the same as in dropout of the whole.
   Section section = {};
 };
 /// Arguments of layer_norm(), or, if not `centred`, of rms_norm() with an additional bias.
@@ -98,8 +98,8 @@ Variable linear(const Variable& x, const Variable& weight, const Variable& bias 
 struct LinearParameters {
   Variable weight, bias = {};
 };
-/// The results of linear() for several layers of one x, with the norm, GELU and dropout of x computed
-/// once. The options `output` and `residual` require one layer: throws ConfigError otherwise.
+/// Returns linear() for several layers of one x, whose norm, GELU and dropout are computed once.
+/// The options `output` and `residual` require a single layer: throws ConfigError otherwise.
 Variables linear(const Variable& x, const ShortVector<LinearParameters>& layers,
                  const LinearOptions& options = {});
 /// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that do not exceed
@@ -117,13 +117,13 @@ Variable ridge_inverse(const Variable& a, double eps);
 /// Arguments of depthwise_conv1d().
 struct DepthwiseConvOptions {
   bool causal = false;  // filters end at t, instead of being centred there
-  Tensor lengths = {};  // (B) i32, tokens of each sequence, of which x is read; undefined: T
+  Tensor lengths = {};  // (B) i32, tokens read of each sequence; undefined: T
 };
-/// Along axis 1 of x (B, T, C), each channel c with its own filter weight[c] (C, width), zero-padded
-/// to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - h, c] with h = width/2, or
-/// width - 1 if causal. A centred filter of even width reaches one step further back than ahead. A
-/// weight (C/g, width) shares each filter between g neighbouring channels. With lengths, x counts as
-/// 0 from there on, whatever it holds, and so do the result and its gradient.
+/// Convolves each channel c of x (B, T, C) along axis 1 with its own filter weight[c] (C, width),
+/// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - h, c] with h =
+/// width/2, or width - 1 if causal. A centred filter of even width reaches one step further back
+/// than ahead. A weight (C/g, width) shares each filter among g neighbouring channels. With
+/// lengths, x counts as 0 beyond them, whatever it holds, as do the result and its gradient.
 Variable depthwise_conv1d(const Variable& x, const Variable& weight,
                           const DepthwiseConvOptions& options = {});
 
@@ -139,7 +139,7 @@ Variable sum(const Variable& x, ShortVector<int> axes = {}, bool keep_axes = fal
 Variable mean(const Variable& x, ShortVector<int> axes = {}, bool keep_axes = false);
 /// Maximum along an axis; of equal maxima the first gets the gradient. Throws if the axis is empty.
 Variable max(const Variable& x, int axis, bool keep_axis = false);
-/// Cumulative sums along an axis, from its front or from its back.
+/// Cumulative sums along an axis, from the front or from the back.
 Variable cumsum(const Variable& x, int axis, bool from_back = false);
 /// (x - mean) / sqrt(variance + eps) * weight + bias over the last axis, with the biased variance
 /// (1/n). weight and bias are (n) or undefined. Ba et al. 2016 (arXiv 1607.06450).
@@ -150,24 +150,24 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 Variable rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
 /// rms_norm(silu(x), weight, eps) in one pass over memory, for the same shapes and with the same errors.
 Variable silu_rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
-/// What a gate makes of its logits z: z / (1 + e^-z), or 1 / (1 + e^-z).
+/// The function that a gate applies to its logits z: z / (1 + e^-z), or 1 / (1 + e^-z).
 enum class GateFunction { silu, sigmoid };
 /// Arguments of gated().
 struct GatedOptions {
   GateFunction function = GateFunction::silu;
   std::optional<NormOptions> norm = {};  // along the last axis
-  bool norm_last = false;                // of the gated x, instead of x
+  bool norm_last = false;                // normalise the gated x instead of x
 };
-/// norm(x) f(logits) or, with norm_last, norm(x f(logits)), for x and logits of one shape, in one pass
-/// over memory. Without a norm x f(logits), with undefined logits norm(x).
+/// norm(x) f(logits) or, with norm_last, norm(x f(logits)), for x and logits of the same shape, in
+/// one pass over memory. Without a norm: x f(logits); with undefined logits: norm(x).
 Variable gated(const Variable& x, const Variable& logits, const GatedOptions& options = {});
 
 // ---- shapes: views if strides allow ------------------------------------------------------------
 Variable reshape(const Variable& x, const Shape& shape);
-/// x itself if it is row-major without holes, else a row-major copy. reshape() is no substitute: it
-/// gives a view wherever the axes merge evenly, such as of every second element.
+/// Returns x itself if it is row-major without holes, otherwise a row-major copy. reshape() does
+/// not replace this: it returns a view if the axes merge evenly, such as of every second element.
 Variable contiguous(const Variable& x);
-/// x in another float dtype, and its gradient in that of x; x itself if it has that dtype.
+/// Converts x to another float dtype, and its gradient back; returns x itself if it has that dtype.
 Variable cast(const Variable& x, DType dtype);
 Variable transpose(const Variable& x, int a, int b);
 Variable permute(const Variable& x, ShortVector<int> order);
@@ -184,7 +184,7 @@ Variable stack(const Variables& parts, int axis);
 
 // ---- selection ---------------------------------------------------------------------------------
 /// condition ? a : b, element by element; condition is a tensor of u8, and all three broadcast.
-/// NaN in elements that are not selected affect neither the result nor the gradients.
+/// NaNs in elements that are not selected affect neither the result nor the gradients.
 Variable where(const Tensor& condition, const Variable& a, const Variable& b);
 Variable where(const Tensor& condition, const Variable& a, double b);
 /// out[…, i, …] = x[…, index[…, i, …], …] along axis, for an index of i32 that has the rank of x
@@ -194,25 +194,25 @@ Variable gather(const Variable& x, int axis, const Tensor& index);
 /// Throws if a token is not in 0 … V-1.
 Variable embedding(const Variable& table, const Tensor& tokens);
 
-// ---- ranks: collective, as the operations of Communicator --------------------------------------
-// Every rank has a loss of its own, and the gradients are those of the sum of all losses, which no
-// rank has: each rank calls backward() on its part. The graphs of all ranks must contain the same of
-// these operations in the same order, and each of them must lead to the loss on all ranks or on none;
-// their gradients are collective as well. The group must outlive the graph.
+// ---- ranks: collective, like the operations of Communicator -------------------------------------
+// Every rank has its own loss, and the gradients are those of the sum of all losses, which no rank
+// computes: each rank calls backward() on its own part. The graphs of all ranks must contain the
+// same of these operations in the same order, and each of them must lead to the loss on all ranks
+// or on none; their gradients are collective as well. The group must outlive the graph.
 
-/// x of all ranks, (P, …).
+/// Returns x of all ranks, (P, …).
 Variable all_gather(const Variable& x, Communicator& ranks);
 /// The sum of x over all ranks, by a tree.
 Variable sum_over_ranks(const Variable& x, Communicator& ranks);
-/// y with y[p] = x[rank] of rank p, for x (P, …).
+/// Returns y with y[p] = x[rank] of rank p, for x (P, …).
 Variable all_to_all(const Variable& x, Communicator& ranks);
-/// x of the rank `distance` before this one, modulo P.
+/// Returns x of the rank `distance` before this one, modulo P.
 Variable shift(const Variable& x, Communicator& ranks, int distance);
 
 // ---- training ----------------------------------------------------------------------------------
 /// x / (1 - p) with probability 1 - p, else 0. Whether element i, in row-major order, is kept
-/// depends on 16 bits at index i of the generator: no mask is stored, and recomputation gives the
-/// same bits. 0 <= p < 1, rounded to a multiple of 2^-16; p = 0 gives x. Srivastava et al. 2014.
+/// depends on 16 bits at index i of the generator: no mask is stored, and recomputation is bitwise
+/// identical. 0 <= p < 1, rounded to a multiple of 2^-16; p = 0 returns x. Srivastava et al. 2014.
 Variable dropout(const Variable& x, const DropoutOptions& options);
 inline Variable dropout(const Variable& x, double p, const Generator& generator) {
   return dropout(x, {p, generator});
@@ -236,7 +236,7 @@ struct KlDivergenceOptions {
 };
 /// Mean over the rows that count of t² KL(softmax(y / t) || softmax(x / t)), for logits x (…,
 /// classes) and logits y of a teacher, of the same shape and dtype: a scalar; 0 if no row counts.
-/// The teacher is a constant. The factor t² keeps the size of gradients when t changes. Hinton et
+/// The teacher is a constant. The factor t² keeps the scale of gradients when t changes. Hinton et
 /// al. 2015 (arXiv 1503.02531), section 2.
 Variable kl_divergence(const Variable& logits, const Tensor& teacher,
                        const KlDivergenceOptions& options = {});

@@ -17,13 +17,13 @@ class GradSlot;
 class Variable;
 using Variables = ShortVector<Variable>;
 
-/// The backward function of an operation. Given the gradient of its result, it serves each slot of
+/// The backward function of an operation. Given the gradient of its result, it fills each slot of
 /// grad_in that is true (the others need no gradient), exactly once, by accumulate() or take(). It
 /// must not write to grad_out, which may have any strides. It runs under NoGrad.
 using Backward = std::function<void(const Tensor& grad_out, std::span<GradSlot> grad_in)>;
 
-/// The backward function of an operation with several results: grads_out has the gradient of each, zeros
-/// for a result that the root does not depend on.
+/// The backward function of an operation with several results: grads_out holds the gradient of
+/// each, zeros for a result that the root does not depend on.
 using BackwardOfAll =
     std::function<void(std::span<const Tensor> grads_out, std::span<GradSlot> grad_in)>;
 
@@ -41,18 +41,18 @@ struct Node {
   Backward backward;                          // empty for leaves, and once it has run
   bool leaf = false;
   bool done = false;
-  bool computes = true;  // false: a result of record_all(), whose rule only hands its gradient over
+  bool computes = true;  // false: a result of record_all() that only passes its gradient on
   Tensor grad;
 
   ~Node();
 };
 
-/// As below, with a rule that is empty unless the operation is recorded.
+/// Like record() below; the backward function is empty unless the operation is recorded.
 Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs,
                 Backward backward);
 Variables record_all(std::string_view op, const ShortVector<Tensor>& outs,
                      std::span<const Variable> inputs, BackwardOfAll backward);
-/// record() without an observer's notice, and that notice: `recorded` has the node of the operation.
+/// The two halves of record(): the result, and the notice to observers. `recorded` has the node.
 Variable make_result(std::string_view op, Tensor out, std::span<const Variable> inputs,
                      Backward backward);
 void notify_observer(std::string_view op, std::span<const Variable> inputs,
@@ -76,7 +76,7 @@ class Variable {
   bool requires_grad() const { return node_ != nullptr; }
 
   /// The gradient accumulated by backward(); undefined before that, and unless this is a leaf. It
-  /// is dense, with its axes in the value's memory order, and shares its memory with no tensor.
+  /// is dense, with its axes in the value's memory order, and does not share its memory.
   const Tensor& grad() const;
   /// Moves the gradient out: grad() is undefined afterwards, and the next backward() starts from
   /// zero.
@@ -104,8 +104,8 @@ class Variable {
   std::shared_ptr<detail::Node> node_;
 };
 
-/// Receives the gradient of one input. Slots are independent, even those of one Variable given
-/// twice: a rule may fill several in one loop.
+/// Receives the gradient of one input. Slots are independent, even for a Variable that is an input
+/// twice: a backward function may fill several in one loop.
 class GradSlot {
  public:
   /// A false slot, of an input that needs no gradient.
@@ -146,9 +146,9 @@ class GradSlot {
 /// enabled (no NoGrad).
 bool is_recorded(std::span<const Variable> inputs);
 
-/// Returns the result of an operation as a Variable with its inputs and backward function. Unless it
-/// is_recorded(), the rule is dropped. `op` must have static lifetime (a literal). Only a rule that is kept becomes
-/// a std::function, which needs memory for most.
+/// Returns the result of an operation as a Variable with its inputs and backward function, which is
+/// dropped unless is_recorded(). `op` must have static lifetime (a literal). Only a backward
+/// function that is kept becomes a std::function, which usually allocates memory.
 template <class F = Backward>
 Variable record(std::string_view op, Tensor out, std::span<const Variable> inputs, F backward) {
   return detail::record(op, std::move(out), inputs,
@@ -161,8 +161,8 @@ Variable record(std::string_view op, Tensor out, std::initializer_list<Variable>
                 std::move(backward));
 }
 
-/// As record(), for an operation with several results. The rule runs once, if the root depends on
-/// any of them.
+/// Like record(), for an operation with several results. The backward function runs once, if the
+/// root depends on any of them.
 template <class F = BackwardOfAll>
 Variables record_all(std::string_view op, const ShortVector<Tensor>& outs,
                      std::span<const Variable> inputs, F backward) {
@@ -176,15 +176,15 @@ Variables record_all(std::string_view op, const ShortVector<Tensor>& outs,
 ///
 /// Throws Error if the graph has already been freed or a backward function omits a required gradient
 /// (naming the operation and the input), ShapeError if the seed does not have root's shape.
-/// Exceptions of a rule pass through; only some of the leaves may then have their gradients.
+/// Exceptions of backward functions propagate; some leaves may then have no gradients.
 ///
 /// Graphs that share no leaf may be built and differentiated on several threads concurrently.
 void backward(const Variable& root, const Tensor& seed = {});
 
-/// As above; besides, calls complete(i) as soon as nothing more will be added to the gradient of the
-/// leaf watched[i], which may then be taken: while the backward pass goes on, others may use it. The
-/// order of the calls depends on the graph alone. Leaves that root does not depend on, or only through
-/// recompute(), are not reported.
+/// Like backward() above, and also calls complete(i) as soon as nothing more will be added to the
+/// gradient of the leaf watched[i], which may then be taken and used while the backward pass goes
+/// on. The order of the calls depends on the graph alone. Leaves that root does not depend on, or
+/// only through recompute(), are not reported.
 void backward(const Variable& root, const Tensor& seed, std::span<const Variable> watched,
               const std::function<void(size_t)>& complete);
 

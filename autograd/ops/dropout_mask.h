@@ -13,13 +13,13 @@
 namespace longhand::ops {
 
 /// Element i is kept if number i, 16 random bits, is at least p 2^16: p is rounded to a multiple of
-/// 2^-16. Numbers 8 b … 8 b + 7 are the halves of the words of the generator's block b, low ones
-/// first. Masks are not stored; the backward pass recomputes them. If the operand has a section of
-/// axis 1, i is the index in the whole; what is beyond its end is padding.
+/// 2^-16. Numbers 8 b … 8 b + 7 are the halves of the words of the generator's block b, low halves
+/// first. Masks are not stored; the backward pass recomputes them. If the operand holds a section
+/// of axis 1, i is the index in the whole; elements beyond its end are padding.
 class DropoutMask {
  public:
-  /// The mask of an operand of this shape. Throws ConfigError, naming the operation, unless 0 <= p <
-  /// 1, and ShapeError if the shape has no axis 1, of which it could have a section.
+  /// The mask of an operand of this shape. Throws ConfigError, naming the operation, unless 0 <= p
+  /// < 1, and ShapeError for a section of a shape without axis 1.
   DropoutMask(std::string_view op, const DropoutOptions& dropout, const Shape& shape)
       : state_(dropout.generator.state()) {
     check<ConfigError>(0 <= dropout.p && dropout.p < 1, op, ": probability ", dropout.p,
@@ -44,7 +44,7 @@ class DropoutMask {
   /// keep(i), for use in f, returns whether element first + j + i is kept. f is a kernel for simd().
   template <class F>
   void for_pieces(int64_t first, int64_t n, F f) const {
-    // Consecutive elements are consecutive in the whole up to the end of each sequence.
+    // Up to the end of each sequence, consecutive elements are also consecutive in the whole.
     for (int64_t j = 0; j < n;) {
       const int64_t sample = (first + j) / run_, in_run = (first + j) % run_;
       const int64_t count = std::min(n - j, run_ - in_run);
@@ -54,11 +54,10 @@ class DropoutMask {
   }
 
  private:
-  // for_pieces() of n elements from element `to` on, whose numbers are `first` and those after it.
+  // for_pieces() for n elements from element `to` on, whose numbers start at `first`.
   template <class F>
   void for_run(int64_t to, int64_t first, int64_t n, F f) const {
-    // The numbers fit into the L1 cache; philox_words() generates 12 blocks of 8 of them at a
-    // time.
+    // The numbers fit into the L1 cache; philox_words() generates 12 blocks of 8 of them at a time.
     constexpr int64_t piece = 12 * 96;
     uint32_t words[piece / 2 + 4];
     uint16_t numbers[piece + 8];

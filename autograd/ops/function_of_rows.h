@@ -1,4 +1,4 @@
-// What softmax and its logarithm share: functions of rows whose gradient knows the result.
+// Functions of rows whose gradient is computed from the result: softmax and its logarithm.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace longhand::ops {
 
-/// y = f(x) for each row, and dx = beta dx + the gradient of f at dy, of which `backward` knows y.
+/// y = f(x) for each row; `backward` computes dx = beta dx + the gradient of f, from y and dy.
 template <class F, class G>
 Variable function_of_rows(std::string_view op, const Variable& x, F f, G backward) {
   check_float(op, x);

@@ -11,7 +11,7 @@ T gelu_of(T x) {
   return x * math::normal(x).cdf;
 }
 
-/// x Phi(x) and its derivative Phi(x) + x phi(x), at the cost of one of them.
+/// x Phi(x) and its derivative Phi(x) + x phi(x), at the cost of only one of them.
 template <class T>
 struct GeluWithSlope {
   T value, slope;

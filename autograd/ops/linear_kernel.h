@@ -26,7 +26,7 @@ struct Prologue {
   bool changes() const { return normalises() || activates(); }
 };
 
-/// One of the linear layers that share their input: weight (n, k), a `parameter` or computed; bias (n), or null.
+/// A linear layer of a shared input: weight (n, k), a `parameter` or computed; bias (n) or null.
 template <class T>
 struct ForwardLayer {
   Tensor weight;
@@ -36,13 +36,13 @@ struct ForwardLayer {
 };
 
 /// y = residual + dropout(a weightᵀ + bias) for rows x (., k) and rows y (., n) of each layer. The
-/// residual (rows like y) may be null; dropout and a residual require that there is one layer.
+/// residual (rows like y) may be null; dropout and a residual require a single layer.
 template <class T>
 void linear_forward(Rows<const T> x, std::span<const ForwardLayer<T>> layers, const T* residual,
                     const Prologue& prologue, const DropoutMask& dropout);
 
-/// A layer in the backward pass: the gradient dy of its result, and destinations of those of its
-/// parameters.
+/// A layer in the backward pass: the gradient dy of its result, and where to write the gradients of
+/// its parameters.
 template <class T>
 struct BackwardLayer {
   Tensor weight;
@@ -50,15 +50,15 @@ struct BackwardLayer {
   GradientTo<T> dweight, dbias;
 };
 
-/// Destinations of the gradients that the layers add up. With a prologue, that of x may be the rows
-/// x themselves.
+/// Where to write the gradients that are summed over layers. With a prologue, the gradient of x may
+/// overwrite the rows x.
 template <class T>
 struct InputGradients {
   GradientTo<T> x, norm_weight, norm_bias;
 };
 
-/// The gradients of linear_forward() from dy, except that of the residual, which is dy. Sums over
-/// the rows are computed in blocks and in partial sums of tasks, which depend on the sizes alone.
+/// Computes the gradients of linear_forward() from dy, except that of the residual, which is dy.
+/// Sums over rows are divided into blocks and partial sums per task by the sizes alone.
 template <class T>
 void linear_backward(Rows<const T> x, const std::vector<BackwardLayer<T>>& layers,
                      const Prologue& prologue, const DropoutMask& dropout,

@@ -26,8 +26,8 @@ Tensor norm_parameter(std::string_view op, const Variable& x, const Variable& pa
 namespace normalise {
 
 /// Calls backward(first, count, dw, db, memory), a kernel for simd(), for blocks of rows, in parallel:
-/// it adds to the sums dw and db of the block, which become the gradients of the parameters (null if
-/// neither is required). `memory` is uninitialised, of the given number of elements.
+/// it adds to the sums dw and db of the block, which become the gradients of the parameters (null
+/// if neither is required). `memory` has the given number of uninitialised elements.
 template <class T, class F>
 void sum_parameter_gradients(int64_t rows, int64_t width, GradSlot& weight, GradSlot& bias,
                              int64_t elements, F backward) {
@@ -60,7 +60,7 @@ void sum_parameter_gradients(int64_t rows, int64_t width, GradSlot& weight, Grad
   write(bias, partial_sums + sums * width);
 }
 
-// Kernels for contiguous rows of n numbers, for use inside simd().
+// Kernels for contiguous rows of n elements, for use inside simd().
 
 template <class T>
 struct Moments {
@@ -78,7 +78,7 @@ void moments_of(const T* x, int64_t count, int64_t n, T eps, bool centred, Momen
     kernels::lane_sums<T, false>(
         count, n, [=](int64_t r, int64_t j) { return x[r * n + j]; }, m);
   for (int64_t r = 0; r < group; ++r) m[r] /= width;
-  // After the mean, and not as mean x² - m², which would cancel.
+  // Computed after the mean, not as mean x² - m², which would cancel.
   kernels::lane_sums<T, false>(
       count, n, [&](int64_t r, int64_t j) { return (x[r * n + j] - m[r]) * (x[r * n + j] - m[r]); },
       sum);

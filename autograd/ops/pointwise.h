@@ -73,7 +73,7 @@ Variable pointwise_of_input(std::string_view op, const Variable& x, F f, G df) {
 }
 
 /// The operation y = f(x) whose gradient is df(dy, y): it keeps the result, which the next
-/// operation usually keeps anyway.
+/// operation usually keeps as well.
 template <class F, class G>
 Variable pointwise_of_result(std::string_view op, const Variable& x, F f, G df) {
   check_float(op, x);

@@ -47,9 +47,9 @@ struct GradientTo {
   explicit operator bool() const { return to != nullptr; }
 };
 
-/// Memory with these strides (of a dense tensor) for a gradient, if the slot needs one, which finish()
-/// hands over: the slot's own memory if it has these strides, else a temporary that finish() adds to it.
-/// Write grad = beta grad + g.
+/// Memory with these strides (of a dense tensor) for a gradient, if the slot needs one: the slot's
+/// own memory if it has these strides, otherwise a temporary that finish() adds to it. Write grad =
+/// beta grad + g, then call finish().
 class StridedGradient {
  public:
   StridedGradient(GradSlot& slot, const Strides& strides) {
@@ -87,7 +87,7 @@ void accumulate_with_strides(GradSlot& slot, const Strides& strides, F write) {
 }
 
 /// The same with x's strides, in place over x if x has no other owner: write() must then read each
-/// element of x before it writes that of the gradient.
+/// element of x before it writes the same element of the gradient.
 template <class F>
 void accumulate_over(GradSlot& slot, Tensor& x, F write) {
   if (!slot.fresh() || !x.unique()) return accumulate_with_strides(slot, x.strides(), write);
