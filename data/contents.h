@@ -1,4 +1,4 @@
-// What a dataset holds: examples, lengths, tokens, classes, and what two datasets share.
+// Contents of a dataset (examples, lengths, tokens, classes), and examples that two datasets share.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ struct Contents {
   int64_t tokens = 0;                             // in all
   int64_t different_tokens = 0;
   int32_t largest_token = 0;
-  std::map<int32_t, int64_t> classes{};  // how many targets each class has, of those that occur
+  std::map<int32_t, int64_t> classes{};  // number of targets of each class that occurs
   int64_t ignored = 0;                   // targets that are ignore_index
-  int64_t repeated = 0;                  // examples whose tokens an earlier one has
+  int64_t repeated = 0;                  // examples with the same tokens as an earlier one
   std::string hash{};                    // content_hash()
   std::vector<Digest> digests{};         // of the tokens of the different examples, sorted
 };
@@ -27,7 +27,7 @@ struct Contents {
 /// Reads all examples. Throws DataError as the dataset does.
 Contents contents_of(const Dataset& dataset);
 
-/// How many of the different examples of one are examples of the other, compared by their tokens.
+/// The number of different examples that both have, compared by their tokens.
 int64_t shared_examples(const Contents& a, const Contents& b);
 
 }  // namespace longhand::data

@@ -17,11 +17,11 @@ namespace longhand::data {
 /// Targets with this value are ignored.
 inline constexpr int32_t ignore_index = -100;
 
-/// What the targets of a task are: one class; real numbers; labels, of which any may hold (1) or not (0).
+/// The kind of a task's targets: one class; real numbers; or labels, each 1 (it holds) or 0.
 enum class TargetKind : uint8_t { classes, numbers, labels };
 /// "classes", "numbers" or "labels".
 const char* name_of(TargetKind kind);
-/// The reverse. Throws ConfigError for another text.
+/// The inverse of name_of(). Throws ConfigError for any other text.
 TargetKind target_kind(const std::string& name);
 
 struct Batch {
@@ -43,7 +43,7 @@ struct Segment {
   int64_t length = 0;  // tokens of the longest example; 0: unknown
 };
 
-/// Examples by index, without state: any thread may read any of them and gets the same bits.
+/// Examples by index, without state: any thread may read any, with bitwise identical results.
 class Dataset {
  public:
   virtual ~Dataset() = default;
@@ -65,7 +65,7 @@ struct ExampleView {
   std::span<const int32_t> tokens;
   std::span<const int32_t> targets;  // one, or one per token; none if they are numbers or labels
 };
-/// The examples of a batch of contiguous tensors, which must outlive them.
+/// Returns the examples of a batch of contiguous tensors, which must outlive them.
 std::vector<ExampleView> examples_of(const Batch& batch);
 
 /// Returns the number of targets that are not ignored; each number and each label is one.
@@ -76,8 +76,8 @@ int64_t count_tokens(const Batch& batch);
 /// begin, …, end - 1.
 std::vector<int64_t> indices_from(int64_t begin, int64_t end);
 
-/// A batch of these examples with their lengths, whose tokens are 0 and whose targets, one or as many as
-/// tokens, are ignore_index.
+/// Returns a batch with the lengths of these examples. Tokens are 0 and targets, one per sequence
+/// or one per token, are ignore_index.
 Batch blank_batch(const Dataset& dataset, std::span<const int64_t> indices, bool per_token);
 
 /// The properties of a task that a model needs.
@@ -89,9 +89,9 @@ struct TaskInfo {
   bool causal = false;     // the target of a token is a later token: the model must not look ahead
   bool bytes = false;      // tokens are bytes of text; with per_token, bits per byte is a metric
   int64_t max_length = 0;  // of all examples
-  bool tracks = false;     // tracks a state: results also show accuracies with guessing at 0
-  bool from_last = false;  // targets are to be told from the last token's vector: model.reconstruct
-  std::vector<std::string> labels{};  // names of the classes from 0 on; empty: they have none
+  bool tracks = false;     // tracks a state: results also show accuracies with guessing as 0
+  bool from_last = false;  // targets are predicted from the last token's vector: model.reconstruct
+  std::vector<std::string> labels{};  // names of classes 0, 1, …; empty: they have none
   TargetKind targets = TargetKind::classes;
 
   /// "one class below 3 per sequence", "2 numbers per sequence".
@@ -106,27 +106,27 @@ struct Task {
   /// "train", "validation" or "test"; throws ConfigError for another name, and Error for a split
   /// that make_task() was not asked for.
   const Dataset& split(const std::string& name) const;
-  /// The names of the splits that it has.
+  /// The names of the splits that the task has.
   std::vector<std::string> splits() const;
 };
 
-/// What the data of a task take, as far as its options and the sizes of its files tell.
+/// The memory that the data of a task need, as far as its options and file sizes determine it.
 struct DataMemory {
   double examples = 0;  // of the training split; 0: unknown
   double bytes = 0;     // of examples in memory
 };
 
 /// Which splits of a task are used. The others are left out, and need not be made, read or checked.
-/// Data without a test split may be used, unless it is all that is asked for.
+/// Data without a test split may be used, unless only that split is requested.
 struct Splits {
   bool train = true, validation = true, test = true;
-  /// One file that would be divided is not: the split that is asked for has all examples, in their order.
+  /// A single file is not divided: the requested split has all examples, in their order.
   bool undivided = false;
   /// Only "train", "validation" or "test"; throws ConfigError for another name.
   static Splits only(const std::string& name);
 };
 
-/// A task of one dataset, which is the split that is asked for.
+/// A task with one dataset, which is the requested split.
 Task undivided(const TaskInfo& info, std::unique_ptr<Dataset> all, const Splits& splits);
 
 /// The names of all tasks, in the order of tasks.def, then those added by add() (registry.h).
@@ -135,22 +135,22 @@ std::vector<std::string> task_names();
 std::string task_summary(const std::string& name);
 /// data.task, which selects the other options of [data].
 Schema section_options();
-/// The options that a task has beside data.task.
+/// The options of a task besides data.task.
 Schema task_options(const std::string& name);
-/// Checks a [data] section without making its data. Returns what is known of the task, or nothing if
-/// that takes the data. `values` is set to the options that apply; `seed` and `max_length` are those
-/// of make_task(), and affect defaults among them. Throws ConfigError as make_task() does.
+/// Checks a [data] section without making its data. Returns the task's properties, or nothing if
+/// they require the data. `values` is set to the options that apply; `seed` and `max_length` are as
+/// in make_task(), and affect some defaults. Throws ConfigError as make_task() does.
 std::optional<TaskInfo> check_task(const Options& section, uint64_t seed, int64_t max_length = 0,
                                    EffectiveValues* values = nullptr);
-/// What the data of a [data] section would take, without making them. Throws ConfigError as
-/// make_task() does.
+/// The memory that the data of a [data] section would need, without making them. Throws ConfigError
+/// as make_task() does.
 DataMemory task_memory(const Options& section, uint64_t seed, int64_t max_length = 0);
-/// Makes a task from the [data] section: data.task names it, the task reads its own options.
-/// Everything generated depends on data.seed, by default `seed`, and the options alone; examples do
-/// not depend on `splits`, but what a file does not state of its TaskInfo is found in those splits
-/// alone. `max_length`, unless 0, is the model's: texts are cut to it unless an option says otherwise.
-/// Throws ConfigError for an unknown task, unknown options or options out of range, DataError for
-/// files that are missing or damaged.
+/// Makes a task from the [data] section: data.task names it, and the task reads its own options.
+/// Everything generated depends only on data.seed (default: `seed`) and the options. Examples do
+/// not depend on `splits`, but properties in TaskInfo that a file does not state are found in those
+/// splits alone. `max_length`, unless 0, is the model's: texts are cut to it unless an option says
+/// otherwise. Throws ConfigError for an unknown task, unknown options or options out of range,
+/// DataError for files that are missing or damaged.
 Task make_task(const Options& section, uint64_t seed, const Splits& splits = {},
                int64_t max_length = 0);
 

@@ -39,7 +39,7 @@ struct Survey {
   std::string first_refusal{};  // the reason; empty: none
 };
 /// Reads everything in a file, of any style, and keeps nothing. Objects that cannot be read are
-/// counted. Without the guard: libhdf5 may crash.
+/// counted. Does not call the guard: libhdf5 may crash.
 Survey survey(const RegularFile& file);
 
 /// Builds a file in memory. Paths are "group/group/name"; groups are created when they are first named.
@@ -85,8 +85,8 @@ class Hdf5Reader {
   static Hdf5Reader open(RegularFile file);
   static Hdf5Reader open(const std::filesystem::path& path);
 
-  /// From now on reads groups of the new style, too. Only for files of earlier versions of Longhand,
-  /// which wrote such groups, and only behind a guard.
+  /// From now on, also reads groups of the new style. Only for files of earlier versions of
+  /// Longhand, which wrote such groups, and only behind a guard.
   void allow_new_style_groups();
 
   /// The name of the file in errors.

@@ -1,5 +1,5 @@
-// Heuristics: how much of a task can be answered without reading it whole. A model that is not better
-// than these has not learned what the task asks for.
+// Heuristics: shortcut baselines, which answer a task without reading all of it. A model that is
+// not better than these has not learned what the task asks for.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +33,8 @@ struct Accuracies {
   std::map<std::string, std::map<std::string, Accuracy>> by_group;
 };
 
-/// A predictor: the probability that it answers each target of a batch correctly, in row-major order
-/// of the targets that are not ignored. For a deterministic one 0 or 1.
+/// A predictor: the probability that it answers each target of a batch correctly, in row-major
+/// order of the targets that are not ignored; 0 or 1 if it is deterministic.
 using Scores = std::function<std::vector<double>(const Batch&)>;
 
 /// Scores of a predictor on a dataset of the task. Groups are, for
@@ -63,21 +63,21 @@ struct HeuristicOptions {
   /// Called with the number of heuristics measured and their total.
   std::function<void(int64_t done, int64_t all)> on_progress{};
 };
-/// The heuristics of a task, in ascending order of what they read:
+/// The heuristics of a task, ordered by how much they read:
 ///
 ///   majority         the most frequent class
 ///   length           the most frequent class of sequences of similar length
 ///   first token      the most frequent class after the same first token: in listops the root operator
 ///   bag of tokens    naive Bayes over token counts, which ignore the order (of bytes in texts)
 ///   current token    the most frequent target of the same token, for tasks with a target per token
-///   values shown     mqar, mqar_stacked, mqar_overwrite: one of the values of the example (of those
-///                    so far) at random, without its key
+///   values shown     mqar, mqar_stacked, mqar_overwrite: a random value of the example (of those
+///                    so far), whatever its key
 ///   first value      mqar_overwrite: the first value of the key, as if it had never been overwritten
-///   any value        mqar_overwrite: one of the values of the key at random
-///   tokens shown     copy, selective_copy, induction: one of the tokens before the target at random
+///   any value        mqar_overwrite: a random value of the key
+///   tokens shown     copy, selective_copy, induction: a random token before the target
 ///   last bits        parity: the most frequent target after the same 8 bits
 ///
-/// Throws Error unless the task has its training split and the one to answer.
+/// Throws Error unless the task has a training split and the split to answer.
 std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& options = {});
 
 }  // namespace longhand::data

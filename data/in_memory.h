@@ -20,7 +20,7 @@ class SequencesOf {
  public:
   SequencesOf() = default;
   explicit SequencesOf(bool per_token) : per_token_(per_token) {}
-  /// Each with this number of numbers or labels in place of targets.
+  /// Sequences with this number of numbers or labels in place of targets.
   SequencesOf(TargetKind kind, int64_t width) : kind_(kind), width_(width) {}
 
   int64_t size() const { return static_cast<int64_t>(ends_.size()); }
@@ -58,7 +58,7 @@ class SequencesOf {
   }
 
  private:
-  /// The values, one for each token, of a sequence.
+  /// The values of a sequence, one for each token.
   template <class T>
   std::span<const T> part(const std::vector<T>& values, int64_t index) const {
     const int64_t begin = index == 0 ? 0 : ends_[index - 1];
@@ -84,8 +84,8 @@ std::unique_ptr<Dataset> in_memory(std::shared_ptr<const SequencesOf<Token>> seq
 template <class Token>
 std::unique_ptr<Dataset> in_memory(SequencesOf<Token> sequences);
 
-/// Returns a task whose splits are those of split_by_content(), by tokens; each has at most the first `most`
-/// of its sequences (0: all). With `splits.undivided`, the one asked for has all of them.
+/// Returns a task with the splits of split_by_content(), by tokens, each cut to the first `most` of
+/// its sequences (0: all). With `splits.undivided`, the requested split has all of them.
 template <class Token>
 Task split_sequences(const TaskInfo& info, const SequencesOf<Token>& all,
                      const SplitFractions& fractions, uint64_t seed, const std::string& source,

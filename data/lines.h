@@ -13,8 +13,8 @@ namespace longhand::data {
 /// reports the reason.
 bool is_folder(const std::filesystem::path& path);
 
-/// The longest line of a text file, and the longest record of several lines, in bytes. A file without
-/// line breaks does not fill the memory.
+/// The longest line of a text file, and the longest record of several lines, in bytes, so that a
+/// file without line breaks does not exhaust memory.
 inline constexpr size_t most_line_bytes = size_t{64} << 20;
 
 /// Reads the lines of a regular file. Throws DataError, naming file and line, if it cannot be read, and

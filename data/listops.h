@@ -42,9 +42,9 @@ std::string to_text(std::span<const uint8_t> tokens);
 /// DataError, naming the word, for anything else.
 std::vector<uint8_t> parse(std::string_view text);
 
-/// Draws one candidate: a node above max_depth is an operator with probability 1/4, all operators
-/// and numbers of arguments being equally likely, or a digit, all being equally likely. Returns
-/// false if the length is outside the limits; the tokens are then unspecified.
+/// Draws one candidate. A node above max_depth is an operator with probability 1/4, otherwise a
+/// digit; all operators, numbers of arguments and digits are equally likely. Returns false if the
+/// length is outside the limits; the tokens are then unspecified.
 bool draw_candidate(const Limits& limits, RandomStream& random, std::vector<uint8_t>& tokens);
 
 /// Returns the first `count` different expressions within the limits, with their values, among

@@ -11,20 +11,20 @@
 
 namespace longhand::data {
 
-/// CSV: RFC 4180, with commas; fields in double quotes may hold commas, line breaks and doubled quotes.
-/// TSV: columns separated by tabs, without quoting. JSON Lines: one object a line.
+/// CSV: RFC 4180, with commas; fields in double quotes may hold commas, line breaks and doubled
+/// quotes. TSV: columns separated by tabs, without quoting. JSON Lines: one object per line.
 enum class RecordFormat : uint8_t { tsv, csv, jsonl };
 
 /// The format of a file by its extension: .csv is CSV; .jsonl, .ndjson and .json are JSON Lines;
 /// anything else is TSV.
 RecordFormat record_format(const std::filesystem::path& path);
 
-/// A field to be read: by its name in the header line, or its key in JSON Lines; if that is empty, by
+/// A field to read: by its name in the header line, or its key in JSON Lines; if that is empty, by
 /// its column, counted from 0.
 struct FieldChoice {
   std::string name{};
   int64_t column = 0;
-  bool fixed = false;  // the name cannot be another one
+  bool fixed = false;  // the user cannot choose another name
 };
 
 /// One record: the chosen fields, in the order of the choices.
@@ -57,10 +57,10 @@ struct RecordOptions {
   std::vector<FieldChoice> choices{};  // at least one
 };
 
-/// Calls visit(record) for each record of a regular file. All records of CSV and TSV must have the same
-/// number of columns. Returns the header's chosen fields; no fields without one. Throws DataError that
-/// names file, line and column for anything else, for fields that are not there (with the names that
-/// are), and beyond limits: 64 MiB a record, 10,000 columns, values nested 64 deep.
+/// Calls visit(record) for each record of a regular file. All records of CSV and TSV must have the
+/// same number of columns. Returns the header's chosen fields; no fields without one. Throws
+/// DataError that names file, line and column for anything else, for missing fields (listing those
+/// that exist), and beyond limits: 64 MiB per record, 10,000 columns, values nested 64 deep.
 Record for_each_record(const std::filesystem::path& path, const RecordOptions& options,
                        const std::function<void(const Record& record)>& visit);
 

@@ -13,14 +13,14 @@
 namespace longhand::data {
 
 struct TaskSpec {
-  /// One line on the task.
+  /// A one-line summary of the task.
   std::string summary;
   /// Its own options, without `task` and `seed`, which are common to all tasks.
   Schema options;
-  /// Reads and checks the options, without data. Returns every field of TaskInfo except the name, or
-  /// nothing if that requires the data. `max_length` as in make_task().
+  /// Reads and checks the options, without data. Returns every field of TaskInfo except the name,
+  /// or nothing if they require the data. `max_length` as in make_task().
   std::function<std::optional<TaskInfo>(OptionReader& reader, int64_t max_length)> check;
-  /// What the data take, if the options tell; null: what its files do.
+  /// The memory that the data need, if the options determine it; null: as much as its files.
   std::function<DataMemory(OptionReader& reader, int64_t max_length)> memory;
   /// Checks the options, and makes the three datasets, or at least those of `splits`. Throws as make_task()
   /// does.
@@ -29,9 +29,9 @@ struct TaskSpec {
 };
 
 /// Returns the specification of a task whose options are a struct S with describe(). `info` returns
-/// what follows from the options alone; null: nothing does. `make` makes the task. A task with texts of
-/// any length has S::cut_to(max_length), which sets the default of its own limit to that of the model.
-/// Data that are not held in memory as their files are have S::memory().
+/// the properties that follow from the options alone; null: none do. `make` makes the task. A task
+/// with texts of any length has S::cut_to(max_length), which sets the default of its own limit to
+/// the model's. Data whose form in memory differs from their files have S::memory().
 template <class S>
 TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&),
                    Task (*make)(const S&, uint64_t seed, const Splits&), const S& defaults = {}) {

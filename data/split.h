@@ -21,9 +21,9 @@ constexpr int64_t most_examples = int64_t{1} << 40;
 struct SplitSizes {
   int64_t train = 0, validation = 0, test = 0;
 
-  /// As numbers of examples to generate, at least 1.
+  /// Declares them as numbers of examples to generate, at least 1.
   void describe(OptionVisitor& v);
-  /// As limits for files: the first examples of each split up to this number, all if 0.
+  /// Declares limits for files: the first examples of each split, up to this number (0: all).
   void describe_limits(OptionVisitor& v);
 };
 

@@ -32,16 +32,16 @@ struct Trailer {
 /// Appends the trailer of an image.
 void append_trailer(std::vector<std::byte>& image, const FileKind& kind);
 
-/// Returns the trailer of the bytes of a file, all of which have been compared with the digest.
-/// Throws a DataError that begins with `name` and states the defect: of another kind, cut off,
-/// damaged, or of a later version.
+/// Returns the trailer of a file, after comparing all of its bytes with the digest. Throws a
+/// DataError that begins with `name` and states the defect: another kind of file, cut off, damaged,
+/// or of a later version.
 Trailer verify_trailer(std::span<const std::byte> file, const FileKind& kind,
                        const std::string& name);
-/// The same for a file on disk, in constant memory. What its first and last bytes show to be wrong
-/// is found without reading the rest.
+/// The same for a file on disk, in constant memory. Defects that its first and last bytes show are
+/// found without reading the rest.
 Trailer verify_trailer(const RegularFile& file, const FileKind& kind);
 
-/// Returns the trailer of a file, of which nothing else is read or verified.
+/// Returns the trailer of a file without reading or verifying anything else.
 Trailer read_trailer(const RegularFile& file, const FileKind& kind);
 /// Whether a file ends with a trailer of this kind.
 bool has_trailer(const RegularFile& file, const FileKind& kind);

@@ -7,8 +7,8 @@
 namespace longhand::nn {
 
 /// Returns the dropout of a module of this full name in a pass: none in evaluation or if p is 0. In
-/// a pass over some tokens of each sequence, these keep what they keep in the whole.
-/// Throws Error for a training pass without a generator if p > 0.
+/// a pass over a section of the tokens, the elements kept are those kept in a pass over all of
+/// them. Throws Error for a training pass without a generator if p > 0.
 DropoutOptions dropout_options(double p, const Pass& pass, const std::string& module);
 
 /// dropout(x, p) while training, x otherwise. 0 <= p < 1.

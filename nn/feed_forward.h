@@ -6,9 +6,9 @@
 
 namespace longhand::nn {
 
-/// fc2(dropout(f(fc1(x)))), where fc1 maps width to hidden and fc2 back, for f GELU, its tanh approximation or
-/// ReLU (Vaswani et al. 2017, eq. 2), or fc2(dropout(silu(a) b)), where fc1 maps width to a and b of hidden
-/// numbers each (SwiGLU: Shazeer 2020, arXiv 2002.05202, eq. 6). Each layer has the given rank; 0: full.
+/// fc2(dropout(f(fc1(x)))), where fc1 maps width to hidden and fc2 back, for f GELU, its tanh
+/// approximation or ReLU (Vaswani et al. 2017, eq. 2), or fc2(dropout(silu(a) b)), where fc1 maps
+/// to a and b of width hidden (SwiGLU: Shazeer 2020, arXiv 2002.05202, eq. 6). Rank 0: full rank.
 class FeedForward : public Module {
  public:
   enum class Kind { gelu, gelu_tanh, relu, swiglu };

@@ -20,7 +20,7 @@ class LowRankLinear : public Module {
   /// ConfigError unless 1 <= rank <= min(in, out).
   LowRankLinear(const Scope& scope, int64_t in, int64_t out, int64_t rank, bool with_bias = true);
   Lazy forward(const Lazy& x) const;
-  /// Those of the product with B.
+  /// The parameters of the product with B.
   LinearParameters parameters_out() const {
     return {weight_out, bias ? Variable(*bias) : Variable()};
   }
@@ -35,9 +35,9 @@ class LinearOfRank {
  public:
   LinearOfRank(const Scope& scope, int64_t in, int64_t out, int64_t rank);
   Lazy forward(const Lazy& x) const;
-  /// The results in `count` equal parts of the last axis, each in memory of its own.
+  /// Returns the result in `count` equal parts of the last axis, each in its own memory.
   Variables parts(const Lazy& x, int64_t count) const;
-  /// The values of several layers of x, computed together if they all have full rank.
+  /// Returns the results of several layers of x, computed together if they all have full rank.
   static Variables forward(const Lazy& x, const std::vector<const LinearOfRank*>& layers);
 
  private:
@@ -52,9 +52,9 @@ struct LowRankFactors {
 };
 
 /// Returns the factors whose product is the matrix of this rank nearest to u diag(s) vt, a weight
-/// (out, in): √s vt and u √s, for the largest singular values (Eckart & Young 1936). Their error is
-/// the square root of the sum of the squares of the others. Throws ShapeError unless 1 <= rank <=
-/// min(in, out).
+/// (out, in): √s vt and u √s, for the largest singular values (Eckart & Young 1936). The error is
+/// the square root of the sum of squares of the other singular values. Throws ShapeError unless 1
+/// <= rank <= min(in, out).
 LowRankFactors low_rank_factors(const Svd& weight, int64_t rank);
 
 }  // namespace longhand::nn

@@ -59,25 +59,25 @@ class PassRandom {
 struct Pass {
   /// Dropout is active, and modules may collect metrics.
   bool training = false;
-  /// Specific to this pass (one micro-batch of one step). Modules fork it by their own name, so that
-  /// the numbers do not depend on the order of calls, and recomputation gives the same bits. There
-  /// is no default: a module that needs random numbers in a pass without a generator throws Error.
+  /// Specific to this pass (one micro-batch of one step). Modules fork it by their own name, so
+  /// that the order of calls has no effect, and recomputation is bitwise identical. There is no
+  /// default: a module that needs random numbers in a pass without a generator throws Error.
   PassRandom random = {};
-  /// Saves memory: repeated modules, such as blocks, keep only their inputs and recompute everything
-  /// else in the backward pass, with the same bits.
+  /// Saves memory: repeated modules, such as blocks, keep only their inputs and recompute
+  /// everything else in the backward pass, with bitwise identical results.
   bool recompute = false;
-  /// The tokens that every tensor (B, N, …) of this pass has, if others have the rest of the same
-  /// sequences; lengths are then those of whole sequences. By default all.
+  /// The tokens that every tensor (B, N, …) of this pass holds, if others hold the rest of the same
+  /// sequences; lengths are then those of whole sequences. Default: all.
   Section tokens = {};
-  /// The heads that queries, keys and values of this pass have. By default all.
+  /// The heads that queries, keys and values of this pass hold. Default: all.
   Section heads = {};
-  /// Joins what is computed from the tokens of this pass with what others compute from theirs: all of them
-  /// call forward() and backward() together. Null: all tokens are here.
+  /// Combines results for the tokens of this pass with those for the rest of the sequences. All
+  /// parts call forward() and backward() together. Null: all tokens are here.
   std::shared_ptr<const Join> join = {};
-  /// Adds up counts over all that compute this pass, for other tokens or heads. Null: there are no others.
+  /// Sums counts over all who compute this pass, for other tokens or heads. Null: nobody else does.
   std::shared_ptr<const Join> others = {};
 
-  /// Tokens of whole sequences, of which tensors have n.
+  /// The number of tokens in whole sequences, of which tensors hold n.
   int64_t all_tokens(int64_t n) const { return tokens.of ? tokens.of : n; }
 
   /// A pass for evaluation and prediction.
@@ -112,8 +112,8 @@ class Module {
   /// Parameters and buffers by full name. The tensors share memory with the module: clone them to
   /// keep their values.
   StateDict state_dict() const;
-  /// Copies values into parameters and buffers, converting f32 and f64. Throws one Error that lists every missing name,
-  /// every unknown name and every wrong shape or dtype; nothing is changed then.
+  /// Copies values into parameters and buffers, converting f32 and f64. Throws one DataError that
+  /// lists all missing and unknown names and wrong shapes or dtypes; nothing is changed then.
   void load_state_dict(const StateDict& state);
 
   /// Clears all gradients.
@@ -156,9 +156,9 @@ class Module {
   std::vector<std::pair<std::string, class Buffer*>> buffers_;
 };
 
-/// States that a module runs on this thread until this object is destroyed, for reports that name the
-/// layer of an operation. Modules whose forward() calls operations other than their members construct
-/// one.
+/// Declares that a module runs on this thread until this object is destroyed, for reports that name
+/// the layer of an operation. Modules whose forward() calls operations directly, rather than only
+/// their members, construct one.
 class Running {
  public:
   explicit Running(const Module& module);
@@ -166,7 +166,7 @@ class Running {
   Running(const Running&) = delete;
   Running& operator=(const Running&) = delete;
 
-  /// The last one constructed on this thread; null if there is none.
+  /// Returns the last one constructed on this thread, or null.
   static const Running* innermost();
   const Module& module() const { return module_; }
 

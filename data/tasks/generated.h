@@ -21,7 +21,7 @@ namespace longhand::data {
 using Draw = std::function<void(RandomStream& random, std::span<int32_t> tokens,
                                 std::span<int32_t> targets)>;
 
-/// A part of a mixture: examples that are drawn in one way.
+/// A part of a mixture: examples that are drawn in the same way.
 struct GeneratedSegment {
   std::string name;
   int64_t length = 0;  // tokens of an example, or of the longest
@@ -30,15 +30,15 @@ struct GeneratedSegment {
   Draw draw_unseen{};  // examples of validation and test; null: as those of training
   /// Draws the number of tokens of an example; null: it is `length`.
   std::function<int64_t(RandomStream& random)> draw_length{};
-  int64_t shared_below = 0;  // examples of fewer tokens may be in several splits: there are too few
+  int64_t shared_below = 0;  // shorter examples may be in several splits: there are too few
 };
 
 /// Returns a task of examples with one target for each token, segment after segment. Example i of a
-/// segment depends on (seed, split, index of the segment, i) alone. It is drawn again until the hash
-/// of its tokens falls in the split's part of all hashes (training one half, validation and test a
-/// quarter each), so that no example is in two splits, however few different ones there are, except
-/// those below GeneratedSegment::shared_below tokens. Throws ConfigError if there are so few that a
-/// split of a segment has none.
+/// segment depends on (seed, split, index of the segment, i) alone. It is drawn again until the
+/// hash of its tokens falls in the split's share of all hashes (training one half, validation and
+/// test a quarter each). No example is therefore in two splits, however few different ones there
+/// are, except those below GeneratedSegment::shared_below tokens. Throws ConfigError if there are
+/// so few that a split of a segment has none.
 Task make_generated(const TaskInfo& info, const std::vector<GeneratedSegment>& segments,
                     uint64_t seed);
 
@@ -48,19 +48,19 @@ struct MixtureSizes {
   std::vector<int64_t> train, validation, test;
 
   void describe(OptionVisitor& v);
-  /// Of `segments` segments, whose examples are never stored.
+  /// The memory for `segments` segments, whose examples are never stored.
   DataMemory memory(size_t segments) const;
 };
 
-/// The value of an option for one segment of a mixture, from a list of one value or one a segment.
+/// The value of an option for one segment, from a list of one value or one per segment.
 int64_t of_segment(const std::vector<int64_t>& values, size_t segment);
 SplitSizes of_segment(const MixtureSizes& sizes, size_t segment);
 
 /// The number of segments that options describe: the longest of the lists and the sizes.
 size_t segments_of(const std::vector<std::vector<int64_t>>& lists, const MixtureSizes& sizes);
 
-/// Requires that each of the lists, options of these names, and the sizes have one value, or one for each
-/// segment.
+/// Requires that each of the lists, options of these names, and the sizes have one value, or one
+/// per segment.
 void require_one_or_each(
     OptionVisitor& v, const std::vector<std::pair<const char*, const std::vector<int64_t>&>>& lists,
     const MixtureSizes& sizes);
@@ -74,12 +74,12 @@ struct MixtureOfLengths {
   size_t segments() const { return segments_of({length, min_length}, sizes); }
   DataMemory memory() const { return sizes.memory(segments()); }
   int64_t max_length() const { return *std::ranges::max_element(length); }
-  /// Draws the examples of all segments in one way.
+  /// Draws the examples of all segments in the same way.
   Task make(const TaskInfo& info, const Draw& draw, uint64_t seed) const;
-  /// The options length and min_length of a task whose lengths are drawn: all from min_length to length are
-  /// equally likely. `what` is counted.
+  /// The options length and min_length of a task whose lengths are drawn uniformly from min_length
+  /// to length. `what` is counted.
   void describe_lengths(OptionVisitor& v, const std::string& what, int64_t least);
-  /// `complete` says how the examples of a segment are drawn. Before, its lengths are those of the options.
+  /// `complete` sets how a segment's examples are drawn; its lengths are already set.
   Task make(
       const TaskInfo& info, uint64_t seed,
       const std::function<void(GeneratedSegment& segment, int64_t min_length)>& complete) const;

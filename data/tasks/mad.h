@@ -13,7 +13,7 @@
 
 namespace longhand::data {
 
-/// Tokens of a vocabulary of their own, in place of some that mean something.
+/// Noise tokens from a separate vocabulary, which replace some meaningful ones.
 struct Noise {
   int64_t noise_vocab_size = 0;
   double frac_noise = 0;
@@ -26,7 +26,7 @@ struct Noise {
   }
 };
 
-/// A sequence in which each token is predicted from those before it, and which of its tokens can be known.
+/// A sequence whose tokens are predicted from the previous ones, and which of them are predictable.
 struct Recited {
   std::vector<int32_t> tokens;
   std::vector<bool> known;
@@ -46,11 +46,11 @@ struct AnswerOptions : MixtureOfLengths {
   Noise noise{};
   bool multi_query = true;
   std::string train_loss = "all";
-  bool padded = false;  // set by the task, not an option: one token fills sequences up
+  bool padded = false;  // set by the task, not an option: a token pads sequences
 
   AnswerOptions() : MixtureOfLengths{{128}, {{12800}, {1280}, {1280}}} {}
   void describe(OptionVisitor& v);
-  /// Tokens that are no key, value or noise: for padding, and before the key that is asked for.
+  /// The number of tokens for padding, and before the key asked for: not keys, values or noise.
   int64_t special() const { return padded + !multi_query; }
   int64_t plain() const { return vocabulary - special() - noise.noise_vocab_size; }
   int64_t keys() const { return plain() / 2; }
