@@ -14,7 +14,7 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-// Infinities fail as NaN does: inf <= relative * inf would let them pass.
+// Infinities fail, like NaN: inf <= relative * inf would let them pass.
 bool agree(double a, double b, const GradcheckOptions& options) {
   return std::isfinite(a) && std::isfinite(b) &&
          std::abs(a - b) <=
@@ -97,7 +97,7 @@ class Gradcheck {
     if (report_.problem.empty()) report_.problem = concat_message(parts...);
   }
 
-  // The gradients that the leaves have accumulated.
+  // The gradients accumulated in the leaves.
   Gradients accumulated() {
     Gradients result;
     for (size_t i = 0; i < inputs_.size(); ++i) {
@@ -113,7 +113,7 @@ class Gradcheck {
     return result;
   }
 
-  // By two backward passes, the second one with a cotangent of other strides; neither may write to
+  // Runs two backward passes, the second with other strides of the cotangent; neither may write to
   // the inputs or the cotangents.
   Gradients analytic_gradients(const Variable& out, const Tensor& cotangent) {
     const Tensor scattered = scattered_copy(cotangent);
@@ -137,7 +137,7 @@ class Gradcheck {
     return analytic;
   }
 
-  // f at the row-major copies.
+  // Evaluates f at the row-major copies.
   Tensor evaluate() const {
     const NoGrad no_grad;
     Variables at;
@@ -157,7 +157,7 @@ class Gradcheck {
                 " for row-major copies of the inputs");
   }
 
-  // The central difference of <c, f> in the element x of a copy.
+  // The central difference of <c, f> with respect to the element x of a copy.
   double numeric_gradient(double& x, const std::vector<double>& c) const {
     const double middle = x, high = middle + options_.step, low = middle - options_.step;
     x = high;

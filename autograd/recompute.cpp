@@ -14,8 +14,8 @@ Variable recompute(const std::function<Variable(const Variables&)>& f, const Var
     const NoGrad no_grad;
     out = f(detached).value();
   }
-  // record() drops a rule if no input needs a gradient, but leaves that f closes over may need one:
-  // a dummy leaf represents them.
+  // record() drops the backward function if no input needs a gradient, but leaves captured by f may
+  // need one: a dummy leaf represents them.
   Variables recorded = inputs;
   recorded.emplace_back(Tensor::zeros({}), true);
   return record(

@@ -25,7 +25,7 @@ thread_local uint64_t foreign_nodes = 0;
 // The innermost observer of this thread; null if there is none.
 thread_local OperationObserver* observer = nullptr;
 
-// Calls f for an observer and those around it, the first one first.
+// Calls f for an observer and those around it, the outermost first.
 template <class F>
 void from_first(OperationObserver& innermost, const F& f) {
   if (innermost.outer()) from_first(*innermost.outer(), f);
@@ -71,8 +71,8 @@ detail::Recording::~Recording() { recording = before_; }
 OperationObserver::OperationObserver() : outer_(std::exchange(observer, this)) {}
 OperationObserver::~OperationObserver() { observer = outer_; }
 
-// Dropping the last handle of a long chain must not recurse once per node: nodes that are destroyed
-// move their inputs and rules to lists that the outermost destructor empties.
+// Dropping the last handle to a long chain must not recurse once per node: nodes being destroyed
+// move their inputs and backward functions to lists that the outermost destructor empties.
 detail::Node::~Node() {
   struct Dying {
     std::vector<std::shared_ptr<Node>> nodes;
@@ -187,7 +187,7 @@ Variable detail::record(std::string_view op, Tensor out, std::span<const Variabl
 }
 
 // The operation is a node without a value. The results are nodes of their own, created after it and
-// therefore reached before it, which put their gradients down for its rule.
+// therefore reached before it, which store their gradients for its backward function.
 Variables detail::record_all(std::string_view op, const ShortVector<Tensor>& outs,
                              std::span<const Variable> inputs, BackwardOfAll backward) {
   Variables results;
@@ -227,8 +227,8 @@ namespace {
 
 using Nodes = std::vector<std::shared_ptr<detail::Node>>;
 
-// All nodes that the root depends on, each before its inputs, which were created earlier. Without
-// recursion.
+// All nodes that the root depends on, each before its inputs, which were created earlier. Not
+// recursive.
 Nodes nodes_behind(const std::shared_ptr<detail::Node>& root) {
   Nodes nodes{root};
   std::unordered_set<const detail::Node*> seen{root.get()};
@@ -245,15 +245,15 @@ Nodes nodes_behind(const std::shared_ptr<detail::Node>& root) {
   return nodes;
 }
 
-// Passes the gradient of a node on to its inputs, and frees it and everything the rule captured.
+// Passes a node's gradient on to its inputs, and frees it and all that its backward captured.
 void run_rule(detail::Node& node) {
   const Tensor grad_out = std::exchange(node.grad, {});
   const Backward rule = std::exchange(node.backward, nullptr);
   const Nodes inputs = std::exchange(node.inputs, {});
   node.done = true;
 
-  // If a node occurs among the inputs again, its further slots get their own gradients: a rule may
-  // fill several slots at the same time.
+  // If a node occurs among the inputs again, its other slots get their own gradients: a backward
+  // function may fill several slots at the same time.
   std::vector<GradSlot> slots(inputs.size());
   std::vector<Tensor> again(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -285,7 +285,7 @@ void run_rule(detail::Node& node) {
   }
 }
 
-// Gives a leaf a gradient of its own: those of a + b, for example, are the same tensor at first.
+// Gives a leaf its own gradient: those of a and b in a + b, for example, are initially one tensor.
 void settle_leaf(detail::Node& leaf) {
   if (leaf.grad.defined()) make_own(leaf.grad, leaf);
 }
@@ -300,7 +300,7 @@ void settle(const Nodes& nodes) {
   }
 }
 
-// For each node, the watched leaves of which it is the last to add to the gradient.
+// For each node, the watched leaves to whose gradients it is the last to add.
 class Watch {
  public:
   Watch(const Nodes& nodes, std::span<const std::shared_ptr<detail::Node>> watched) {

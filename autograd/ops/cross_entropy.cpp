@@ -11,7 +11,7 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-// p_j = e^(x_j - max) scale: only two numbers per row are kept for the backward pass.
+// p_j = e^(x_j - max) scale: only two values per row are kept for the backward pass.
 template <class T>
 struct RowStats {
   T max, scale;

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t cumsum_block = 64;  // columns whose cumulative sums stay in registers
 
 // to = beta to + cumulative sums of from along the axis, from the front or from the back, for
-// tensors of the same dense strides. Sums are in double: thousands of f32 terms lose no digits.
+// tensors with the same dense strides. Sums are in double: thousands of f32 terms lose no digits.
 template <class T>
 void running_sums(const Tensor& from, Tensor& to, int axis, bool from_back, double beta) {
   const Middle m(from, axis);

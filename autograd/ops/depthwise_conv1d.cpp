@@ -1,5 +1,5 @@
-// h the number of steps before t that the filter reaches, f = c / g the filter of channel c, x zero
-// outside of 0 … n[b]-1, where n are the lengths:
+// h is the number of steps before t that the filter reaches, f = c / g the filter of channel c, n
+// the lengths; x is zero outside 0 … n[b]-1:
 // y[b,t,c] = sum_j w[f,j] x[b, t + j - h, c], for t < n[b], else 0
 // dx[b,t,c] = sum_j w[f, width - 1 - j] dy[b, t + j - (width - 1 - h), c]: the filters reversed
 // dw[f,j] = sum over b, t < n[b] and the channels c of f of dy[b,t,c] x[b, t + j - h, c]
@@ -14,8 +14,8 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-// Work is split into blocks of channels, a few dozen time steps of which fit in the L1 cache, and
-// chunks of time steps.
+// Work is split into chunks of time steps, and blocks of channels of which a few dozen time steps
+// fit in the L1 cache.
 constexpr int64_t channel_block = 64, time_block = 32, time_chunk = 512;
 
 struct Sizes {
@@ -50,8 +50,8 @@ Signal<T> signal(Tensor& t) {
 
 Tensor with_unit_channels(const Tensor& x) { return x.strides()[-1] == 1 ? x : x.contiguous(); }
 
-// to[c] += a[c] x[c] for one pair of rows, or for four: `to` is then loaded and stored only once
-// for four products.
+// to[c] += a[c] x[c] for one pair of rows, or for four: `to` is then loaded and stored once for
+// four products.
 template <class T>
 void add_products(T* __restrict to, int64_t n, const T* a, const T* x) {
   for (int64_t c = 0; c < n; ++c) to[c] += a[c] * x[c];
@@ -141,7 +141,7 @@ Tensor filters_of(const Tensor& weight, int64_t channels, bool reversed) {
   return filters;
 }
 
-// A copy of the lengths, for the gradient; undefined: all of x.
+// Returns a copy of the lengths, for the gradient; undefined: all of x.
 Tensor checked_lengths(const Tensor& lengths, const Tensor& x) {
   if (!lengths.defined()) return {};
   check<ShapeError>(lengths.dtype() == DType::i32 && lengths.shape() == Shape{x.size(0)},

@@ -1,8 +1,8 @@
 // y = h f(z),   h = norm(x):      dz = dy h f'(z),  dh = dy f(z),  then dx and the parameters as of a norm
 // y = norm(h),  h = x f(z):       dh and the parameters as of a norm, then dx = dh f(z),  dz = dh x f'(z)
 //
-// The gradients of a norm: normalise.cpp. Only x, z and the moments of rows are kept; dx and dz are
-// written over x and z where these have no other owner.
+// For the gradients of a norm, see normalise.cpp. Only x, z and the moments of rows are kept; dx
+// and dz are written over x and z if these have no other owner.
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/normalise.h"
 #include "longhand/core/math.h"
@@ -33,7 +33,7 @@ struct SiluGate {
   }
 };
 
-// Calls loop(gate), which is compiled for each function of a gate; what is around it is not.
+// Calls loop(gate), which is compiled for each gate function; the code around it is not.
 template <class F>
 void with_gate(GateFunction function, F loop) {
   if (function == GateFunction::silu)
@@ -42,7 +42,7 @@ void with_gate(GateFunction function, F loop) {
     loop(SigmoidGate{});
 }
 
-// The gate, and the norm, if `norms`, and whether it is of x f(z).
+// The gate, and the norm if `norms`, and whether it is applied to x f(z).
 struct GatedRule {
   GateFunction function;
   Tensor w, b;
@@ -50,7 +50,7 @@ struct GatedRule {
   bool norms, centred, last;
 };
 
-// Rows of n numbers of one task, for use inside simd(). Groups of rows stay in the L1 cache.
+// Rows of n elements in one task, for use inside simd(). Groups of rows stay in the L1 cache.
 template <class T>
 struct GatedRows {
   static constexpr int64_t group = normalise::group;
@@ -93,7 +93,7 @@ struct GatedRows {
     }
   }
 
-  // dx and dz may be x and z, or null. `memory` has room for memory_of_task() numbers.
+  // dx and dz may be x and z, or null. `memory` has room for memory_of_task() elements.
   int64_t memory_of_task() const { return 2 * group * n; }
   void backward(int64_t begin, int64_t count, const Moments<T>* moments, const T* dout, T* dx,
                 T* dz, T* dw, T* db, T* memory) const {
@@ -118,7 +118,7 @@ struct GatedRows {
           }
         }
       });
-      // Of x f(z) in h, where dh takes its place; or of x, with dh in h.
+      // The norm of x f(z), in h, which dh replaces; or of x, with dh in h.
       T* const normed = last ? h : to_x;
       if (norms)
         normalise::rows_backward(last ? h : from, last ? dy : h, w, s, some, n, centred,
@@ -139,8 +139,8 @@ struct GatedRows {
   }
 };
 
-// Memory for the gradient of a captured tensor, if the slot needs one: the tensor itself if it has no
-// other owner.
+// Memory for the gradient of a captured tensor, if the slot needs one: the tensor itself if it has
+// no other owner.
 Tensor gradient_over(const GradSlot& slot, const Tensor& x) {
   if (!slot) return {};
   return x.unique() ? x : Tensor::empty_ordered(x.shape(), x.dtype(), x.strides());

@@ -43,7 +43,7 @@ Variable gather(const Variable& x, int axis, const Tensor& index) {
   check<ShapeError>(fits, "gather: expected an index with the sizes of x except along axis ", axis,
                     ", got an index ", index.shape(), " and x ", x.shape());
   const int64_t n = x.size(at);
-  Tensor distinct = index;  // a number that an axis repeats is checked once
+  Tensor distinct = index;  // an index that an axis repeats is checked once
   for (int i = 0; i < index.rank(); ++i)
     if (index.strides()[i] == 0 && index.size(i) > 1) distinct = distinct.slice(i, 0, 1);
   distinct = distinct.contiguous();
@@ -76,7 +76,7 @@ Variable gather(const Variable& x, int axis, const Tensor& index) {
       const int32_t* const p = places.data<int32_t>();
       const int64_t m = from_y.size(-1), x_step = to_x.strides()[-1], y_step = from_y.strides()[-1],
                     p_step = places.strides()[-1];
-      constexpr int64_t few = 256;  // of one element: as many as f32 adds without losing digits
+      constexpr int64_t few = 256;  // terms per element: as many as f32 adds without losing digits
       const int64_t size = to_x.size(-1);
       for_lines(to_x, from_y, places, [=](int64_t x0, int64_t y0, int64_t p0) {
         if (m <= few) {

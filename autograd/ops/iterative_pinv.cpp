@@ -1,8 +1,8 @@
 // With P = A Z, U = P - 7 I, V = P U + 15 I, W = P V - 13 I:  Z' = -Z W / 4, and from dZ' = -4 G:
 //   dW = Zᵀ G,  dV = Pᵀ dW,  dU = Pᵀ dV,  dP = dU + dW Vᵀ + dV Uᵀ
 //   dZ = G Wᵀ + Aᵀ dP,  dA += dP Zᵀ
-// Each matrix of a batch is a task whose data fits in the caches. Z of each iteration is kept; P,
-// U, V and W are computed again.
+// Each matrix of a batch is a task whose data fit in the caches. Z of each iteration is kept; P, U,
+// V and W are recomputed.
 #include <algorithm>
 
 #include "longhand/autograd/ops.h"
@@ -30,7 +30,7 @@ class Products {
 
   // c = a b, or c += a b.
   void multiply(Strided<T> a, Strided<T> b, T* c, bool add = false) {
-    // The rows of a small plain factor stay in the L1 cache as they are.
+    // The rows of a small right factor that is not transposed stay in the L1 cache without packing.
     if (b.col == 1 && m_ <= 64) return kernels::gemm_tile<T>(m_, m_, m_, a, b.data, m_, c, m_, add);
     T* const panels = (*this)[slots - 1];
     kernels::pack_panels<T>(m_, m_, b, T{1}, 0, kernels::panels_of(m_), panels);
@@ -73,7 +73,7 @@ void polynomials(Products<T>& x, const T* A, const T* Z, int64_t m) {
   x.multiply_shifted(x.plain(P), x.plain(V), T{-13}, W);
 }
 
-// dZ' in G is replaced by dZ; dA += the contribution of this iteration.
+// Replaces dZ' in G with dZ; dA += the contribution of this iteration.
 template <class T>
 void iteration_backward(Products<T>& x, const T* A, const T* Z, T* G, T* dA, int64_t m) {
   polynomials(x, A, Z, m);

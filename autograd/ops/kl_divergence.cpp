@@ -12,7 +12,7 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-// softmax(x / t)_j = e^((x_j - max) / t) / sum: only two numbers per row are kept for the backward
+// softmax(x / t)_j = e^((x_j - max) / t) / sum: only two values per row are kept for the backward
 // pass.
 template <class T>
 struct SoftmaxStats {
@@ -25,7 +25,7 @@ SoftmaxStats<T> stats_of(const T* x, int64_t n, T inverse) {
   return {m, kernels::lane_sum<T>(n, [=](int64_t j) { return math::exp((x[j] - m) * inverse); })};
 }
 
-// Of equal rows it is exactly 0.
+// Exactly 0 for equal rows.
 template <class T>
 double divergence(const T* x, SoftmaxStats<T> p, const T* y, SoftmaxStats<T> q, int64_t n,
                   T inverse) {

@@ -1,10 +1,10 @@
-// Everything is computed in blocks of rows that stay in the L2 cache: neither a, z nor their
-// gradients are ever written to memory as a whole.
+// Everything is computed in blocks of rows that stay in the L2 cache: a, z and their gradients are
+// never written to memory as a whole.
 //
 // The gradient of the weight is a sum over rows. For a small weight, each of up to 64 tasks sums
 // over its own rows, and these partial sums are added. For a large weight, partial sums would take
-// that many times its memory: there, tasks first compute some blocks of rows of dz and a, and then
-// tiles of the gradient from all of them.
+// that many times its memory: instead, tasks first compute some blocks of rows of dz and a, and
+// then tiles of the gradient from all of these blocks.
 #include "longhand/autograd/ops/linear_kernel.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ Tensor right_factor(const Tensor& b) {
   return packed;
 }
 
-// c = to + a b for a (m, k), of which one stride is 1, a right factor b (k, n) and rows of c with
+// c = to + a b for a (m, k), one of whose strides is 1, a right factor b (k, n) and rows of c with
 // stride ldc.
 template <class T>
 void product(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* b, T* c, int64_t ldc,
@@ -79,15 +79,15 @@ constexpr int64_t row_step = 12;
 
 int64_t divide(int64_t n, int64_t by) { return (n + by - 1) / by; }
 
-// The size of the largest of the fewest even parts of `rows` with at most `most` rows each, rounded up
-// to whole steps: uneven parts would keep threads waiting for the last one.
+// The largest part when `rows` are divided into the fewest even parts of at most `most` rows,
+// rounded up to whole steps: uneven parts would keep threads waiting for the last one.
 int64_t even_part(int64_t rows, int64_t most) {
   const int64_t parts = std::max<int64_t>(1, divide(rows, std::max<int64_t>(1, most)));
   return std::max<int64_t>(1, divide(divide(rows, parts), row_step)) * row_step;
 }
 
-// The most rows per block, for `width` numbers per row in total: a block should fit into the L2 cache,
-// but be large, because the gradient of the weight is read and written once for each block.
+// The most rows per block, for `width` elements per row in total: a block should fit into the L2
+// cache but be large, because the weight's gradient is read and written once per block.
 constexpr int64_t fewest_rows = 48;
 int64_t block_of(int64_t width) {
   return std::clamp<int64_t>(98304 / (width + 1) / row_step * row_step, fewest_rows, 192);
@@ -95,7 +95,7 @@ int64_t block_of(int64_t width) {
 
 // ---- before and after the product of a block ---------------------------------------------------
 
-// h = norm(x) for `count` rows of n numbers, and their moments s.
+// h = norm(x) for `count` rows of n elements, and their moments s.
 template <class T>
 void normalise_block(const Prologue& p, const T* x, int64_t count, int64_t n, Moments<T>* s, T* h) {
   simd([=, w = p.norm_weight.data<T>(), b = p.norm_bias.data<T>(), eps = static_cast<T>(p.eps),
@@ -103,7 +103,7 @@ void normalise_block(const Prologue& p, const T* x, int64_t count, int64_t n, Mo
 }
 
 // a = dropout(gelu(h)) and, unless da is null, da = its derivative, for elements `first` … `first`
-// + n - 1; h, a and da point to the first of them.
+// + n - 1; h, a and da point to the first of these.
 template <class T>
 void activate(const Prologue& p, int64_t first, int64_t n, const T* h, T* a, T* da) {
   const T s = static_cast<T>(p.dropout.scale());
@@ -162,7 +162,7 @@ Addend<T> sum_of(const T* u, const T* bias, T* y, int64_t count, int64_t width) 
 
 // ---- backward: a block -------------------------------------------------------------------------
 
-// Enough to keep some threads busy; fewer rows than a block can have are divided for it.
+// Enough tasks to keep some threads busy; blocks are made smaller to reach it.
 constexpr int64_t enough_tasks = 8;
 
 // Shared by all tasks.
@@ -205,8 +205,8 @@ struct Backward {
 };
 
 // The gradients of the biases and of the norm's parameters, summed over some blocks of rows: n and
-// twice k numbers, in double, so that summing many blocks loses no precision. Null pointers are not
-// required.
+// twice k elements, in double, so that summing many blocks loses no precision. Null pointers are
+// not required.
 struct SmallSums {
   double *biases, *norm_weight, *norm_bias;
 
@@ -225,7 +225,7 @@ struct WeightFactors {
   const T* right;
 };
 
-// Processes blocks of rows one after the other, in the memory of one task.
+// Processes blocks of rows one after another, in the memory of one task.
 template <class T>
 class BlockGradients {
  public:
@@ -258,8 +258,8 @@ class BlockGradients {
     return std::max(all.block * all.k, kernels::panels_size(all.block, all.k));
   }
   // The factors in the form for product(), in `left` and `right` if they must outlive this block or
-  // need another form. The columns of dz are read in order; if n were a power of two, they would map
-  // to few sets of the L1 cache.
+  // need another form. The columns of dz are read in order: if n were a power of two, they would
+  // map to few sets of the L1 cache.
   WeightFactors<T> factors(T* left, T* right, bool keep) const {
     const int64_t n = all_.n, k = all_.k, stride = left_stride(n);
     if (!keep && !kernels::has_tile_kernels<T>() && all_.layers.size() == 1)
@@ -308,7 +308,7 @@ class BlockGradients {
     }
   }
 
-  // da = the sum of dz W over the layers, dh = da a', and through the norm dx and the gradients of its parameters.
+  // da = the sum of dz W over the layers, dh = da a', then dx and the norm's parameter gradients.
   void find_input_gradient(const SmallSums& sums) {
     const int64_t k = all_.k, size = count_ * k;
     T* const dx = all_.to.x ? all_.to.x.to + first_ * k : nullptr;
@@ -406,7 +406,7 @@ class AllSmallSums {
 };
 
 // The number of partial sums of the weight's gradient: up to 16, more for very many rows, so that
-// no sum has too many terms, but no more than fit into 16 MiB.
+// no sum has too many terms, but only as many as fit into 16 MiB.
 int64_t partial_sums(int64_t blocks, int64_t weight_bytes) {
   constexpr int64_t budget = int64_t{16} << 20;
   const int64_t fit = budget / std::max<int64_t>(1, weight_bytes);
@@ -501,7 +501,7 @@ class WeightGradient {
  private:
   static constexpr int64_t tile_rows = 96, blocks_of_fold = 64;
 
-  // Of the gradient of one layer's weight.
+  // A tile of the gradient of one layer's weight.
   struct Tile {
     size_t layer;
     int64_t row, column;
@@ -546,7 +546,7 @@ class WeightGradient {
   bool folded_ = false;
 };
 
-// Some blocks of rows at a time, then the tiles of the weight's gradient.
+// Processes some blocks of rows at a time, then the tiles of the weight's gradient.
 template <class T>
 void backward_by_tiles(const Backward<T>& all) {
   constexpr int64_t at_once = WeightGradient<T>::blocks_at_once;
@@ -588,7 +588,7 @@ Tensor factor_of_weight(const ForwardLayer<T>& layer) {
   return fixed ? fixed->of(layer.weight, factor) : factor(layer.weight);
 }
 
-// product() of dense rows. With `divide`, tasks take some columns each, which changes no bit of tile kernels.
+// product() of dense rows. With `divide`, tasks take some columns; tiles stay bitwise identical.
 template <class T>
 void product_of_tasks(int64_t m, int64_t n, int64_t k, const T* a, const T* b, T* c, Addend<T> to,
                       bool divide) {

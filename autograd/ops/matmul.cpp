@@ -8,8 +8,8 @@
 namespace longhand {
 namespace {
 
-// Uninitialised, with the batch axes and rows in a's memory order: the heads of a (B, H, N, D) that
-// is a view of (B, N, H, D) stay adjacent, and concatenating them is a view again.
+// Uninitialised memory, with batch axes and rows in a's memory order: the heads of a (B, H, N, D)
+// that is a view of (B, N, H, D) stay adjacent, so that concatenating them is again a view.
 Tensor empty_product(const Tensor& a, const Shape& shape) {
   Strides order = shape;
   for (int i = 1; i <= shape.rank(); ++i)
@@ -65,8 +65,8 @@ void product_into(Tensor& out, const Tensor& x, const Tensor& y, double alpha, d
   accumulate_into(out, beta, product);
 }
 
-// Adds alpha x y to the gradient: x (batch, p, c), y (batch, c, q), gradient (…, p, q). The batch
-// axes S along which the input was broadcast join the summed one: (…, p, S c) times (…, S c, q).
+// Adds alpha x y to the gradient: x (batch, p, c), y (batch, c, q), gradient (…, p, q). Batch axes
+// S along which the input was broadcast join the summed axis: (…, p, S c) times (…, S c, q).
 void accumulate_product(GradSlot& slot, const Tensor& x, const Tensor& y, double alpha) {
   const GradSlot::Accumulator to = slot.accumulate();
   const int rank = std::max({x.rank(), y.rank(), to.grad.rank()});
@@ -89,8 +89,8 @@ void accumulate_product(GradSlot& slot, const Tensor& x, const Tensor& y, double
                merge_axes(right.permute(right_order), batch, rank - 1), alpha, to.beta);
 }
 
-// Whether b is one matrix for the whole batch of a, whose rows form a single matrix as well. Without
-// elements, a may be contiguous and the product, which has the order of its strides, not.
+// Whether b is one matrix for the whole batch of a, whose rows also form a single matrix. Without
+// elements, a may be contiguous while the product, which has the order of its strides, is not.
 bool is_one_product(const Tensor& a, const Tensor& b) {
   return a.numel() != 0 && a.is_contiguous() && b.numel() == b.size(-2) * b.size(-1) &&
          b.rank() <= a.rank();

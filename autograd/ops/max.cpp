@@ -31,7 +31,7 @@ void argmax_columns(const T* x, int64_t count, int64_t inner, int64_t columns, i
     const T* const row = x + k * inner;
     for (int64_t i = 0; i < columns; ++i) {
       // NaN replaces a number, but not another NaN: !(row <= best) is true if either is NaN, and
-      // best == best excludes that best is.
+      // best == best rules out that best is NaN.
       const bool better = !(row[i] <= best[i]) && best[i] == best[i];
       best[i] = better ? row[i] : best[i];
       index[i] = better ? static_cast<int32_t>(k) : index[i];

@@ -1,5 +1,5 @@
 // y = a b          da = b dy, db = a dy
-// A factor of whole rows, w (…, 1), is repeated in a view alone: dw is an inner product for each row.
+// A factor per row, w (…, 1), is repeated as a view only: dw is an inner product for each row.
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/rows.h"
 

@@ -1,8 +1,8 @@
 // y = z w + b,  z = (x - m) r,  r = (mean (x - m)² + eps)^(-1/2),  m = mean x or 0
 // dw = sum of dy z, db = sum of dy over the rows
 // dx = r (g - z mean(g z) - mean g),  g = dy w; without mean g if m = 0
-// With silu, h = x s, s = 1 / (1 + e^-x), takes the place of x, and dx = dh s (1 + x (1 - s)), which is
-// written over x where x has no other owner.
+// With silu, h = x s, s = 1 / (1 + e^-x), replaces x, and dx = dh s (1 + x (1 - s)), which is
+// written over x if x has no other owner.
 #include "longhand/autograd/ops/normalise.h"
 
 #include <utility>
@@ -33,7 +33,7 @@ void silu_rows(const T* x, int64_t count, T* h) {
   for (int64_t i = 0; i < count; ++i) h[i] = silu_of(x[i]);
 }
 
-// A template: where h is y, the compiler has to know it to vectorise.
+// A template, since the compiler has to know whether h is y to vectorise.
 template <bool silu>
 Variable norm_of_rows(std::string_view op, const Variable& x, const Variable& weight,
                       const Variable& bias, double eps, bool centred) {

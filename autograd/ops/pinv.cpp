@@ -1,8 +1,8 @@
 // P = A⁺          dA = -Pᵀ dP Pᵀ + (I - A P) dPᵀ P Pᵀ + Pᵀ P dPᵀ (I - P A)
 //
-// if the rank is constant near A (Golub & Pereyra 1973). The products A P and P A are off by the condition number
-// of A times the rounding; with A = U S Vᵀ, of as many columns as the rank, U Uᵀ and V Vᵀ are the same projections, and
-// orthonormal columns keep the digits. With B = dPᵀ V, M = Uᵀ B and R = S⁻¹,
+// if the rank is constant near A (Golub & Pereyra 1973). A P and P A are off by the rounding times
+// cond(A); for A = U S Vᵀ with as many columns as the rank, U Uᵀ and V Vᵀ are the same projections,
+// and orthonormal columns keep the digits. With B = dPᵀ V, M = Uᵀ B and R = S⁻¹,
 //
 //   dA = (B R² - U (M R² + R Mᵀ R)) Vᵀ + U R² (Uᵀ dPᵀ - M Vᵀ)
 #include <algorithm>
@@ -22,7 +22,7 @@ Variable pinv(const Variable& a, double tolerance) {
                     "pinv: expected non-empty matrices (…, m, n), got ", a.shape());
   const int64_t m = a.size(-2), n = a.size(-1), count = a.value().numel() / (m * n);
   const int64_t k = std::min(m, n);
-  // In double precision: the vectors of f32, too, are off by the condition number times the rounding.
+  // In double precision: the vectors in f32 are also off by the rounding times cond(A).
   const bool rounded = a.dtype() == DType::f32;
   const double noise = static_cast<double>(std::max(m, n)) * std::numeric_limits<float>::epsilon(),
                least = rounded ? std::max(tolerance, noise) : tolerance;

@@ -7,7 +7,7 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-// Calls f(r, t) for every row r of row-major memory and the row t of turns that belongs to it.
+// Calls f(r, t) for every row r of row-major memory and the corresponding row t of turns.
 template <class T, class F>
 void for_turned_rows(const Tensor& turns, int64_t width, F f) {
   Shape rows = turns.shape();

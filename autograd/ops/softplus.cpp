@@ -1,6 +1,6 @@
 // y = b log(1 + e^(a x))          dx = a b dy / (1 + e^(-a x))
-// Computed as max(a x, 0) + log(1 + u) with u = e^-|a x|, which neither overflows nor, for large
-// negative a x, loses e^x next to 1. The C library's log1p would not be vectorised.
+// Computed as max(a x, 0) + log(1 + u) with u = e^-|a x|, which neither overflows nor loses e^x
+// next to 1 for large negative a x. The C library's log1p would not be vectorised.
 #include <cmath>
 #include <type_traits>
 
@@ -12,7 +12,7 @@ namespace longhand {
 using namespace ops;
 namespace {
 
-// 1/(2n + 1) + x/(2n + 3) + … up to the term of `last`.
+// 1/(2n + 1) + x/(2n + 3) + …, up to the term for `last`.
 template <int n, int last, class T>
 T odd_reciprocals(T x) {
   constexpr T term = T{1} / T{2 * n + 1};
@@ -22,7 +22,7 @@ T odd_reciprocals(T x) {
     return term + x * odd_reciprocals<n + 1, last>(x);
 }
 
-// log(1 + u) for 0 <= u <= 1, as 2 artanh z with z = u / (2 + u) <= 1/3: the terms left out are
+// log(1 + u) for 0 <= u <= 1, as 2 artanh z with z = u / (2 + u) <= 1/3: the omitted terms are
 // below a tenth of the rounding error.
 template <class T>
 T log_of_one_plus(T u) {

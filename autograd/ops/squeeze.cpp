@@ -1,4 +1,4 @@
-// Removes an axis of size 1, which the gradient has again. Both are views.
+// Removes an axis of size 1, and restores it in the gradient. Both are views.
 #include "longhand/autograd/ops.h"
 
 namespace longhand {
