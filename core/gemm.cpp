@@ -14,8 +14,8 @@
 #include "longhand/core/measure/multiply_adds.h"
 #include "longhand/core/parallel.h"
 
-// Of builds with kernels for several CPUs, though in no header: one forgets which it uses, and the other
-// chooses as at the start of the process, by OPENBLAS_CORETYPE or else by the CPU.
+// Exported by builds with kernels for several CPUs, but in no header: one forgets which kernel it
+// uses, the other chooses as at the start of the process, by OPENBLAS_CORETYPE or else by the CPU.
 extern "C" {
 [[gnu::weak]] void gotoblas_dynamic_quit();
 [[gnu::weak]] void gotoblas_dynamic_init();
@@ -24,7 +24,7 @@ extern "C" {
 namespace longhand {
 namespace {
 
-// Before the first product; set_threads() checks for other thread counts.
+// Called before the first product; set_threads() checks for other thread counts.
 void prepare_blas() {
   static std::once_flag once;
   std::call_once(once, [] { check_blas(threads()); });
@@ -130,7 +130,7 @@ class Panels {
                       });
   }
 
-  // The panels from row `from`, a multiple of depth, of the matrix at a position in the batch.
+  // The panels from row `from`, a multiple of depth, of the matrix at index `index` of the batch.
   const T* piece(int64_t index, int64_t from) const { return data_.data<T>() + at(index, from); }
 
  private:
@@ -234,8 +234,8 @@ void gemm(Trans trans_a, Trans trans_b, T alpha, MatrixView<const T> a, MatrixVi
   prepare_blas();
   count_multiply_adds(m, n, k);
   if (is_dry()) return;
-  // How a library adds up the k terms of an element depends on its kernel, and a chain of n equal
-  // terms in f32 is off by up to n 2^-25 of the sum. So f32 sums are cut into parts of `depth`.
+  // How a library sums the k terms of an element depends on its kernel, and a chain of n equal
+  // terms in f32 is off by up to n 2^-25 of the sum. So f32 sums are split into parts of `depth`.
   constexpr int64_t depth = std::is_same_v<T, float> ? 256 : std::numeric_limits<int64_t>::max();
   const int64_t a_step = trans_a == Trans::yes ? a.row_stride : 1;
   const int64_t b_step = trans_b == Trans::yes ? 1 : b.row_stride;
@@ -297,7 +297,7 @@ void check_blas(int threads) {
       " when called from several threads; install libopenblas0-pthread and select it with "
       "update-alternatives, or use 1 thread");
   // OpenBLAS's own threads would compete with ours for the cores, and results would depend on their
-  // number. The setting is global and must not change while products run, so it is made once.
+  // number. The setting is global and must not change while products run, so it is set once.
   static std::once_flag once;
   std::call_once(once, [] { openblas_set_num_threads(1); });
 }
@@ -308,7 +308,7 @@ std::string better_blas_core(std::string_view core, Isa used) {
       "Penryn", "Dunnington", "Nehalem",   "Athlon",     "Opteron",     "Opteron_SSE3", "Barcelona",
       "Bobcat", "Bulldozer",  "Nano",      "Piledriver", "Steamroller", "Sandybridge"};
   constexpr std::string_view with_avx2[] = {"Excavator", "Haswell", "Zen"};
-  // Other names are of newer CPUs.
+  // Other names are those of newer CPUs.
   const Isa of_core = std::ranges::count(older, core)       ? Isa::baseline
                       : std::ranges::count(with_avx2, core) ? Isa::avx2
                                                             : Isa::avx512;

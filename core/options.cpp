@@ -15,8 +15,7 @@ std::string text_of(bool value) { return value ? "true" : "false"; }
 
 std::string text_of(int64_t value) { return std::to_string(value); }
 
-// The shortest text that reads back as the same number, and as a float: TOML takes 1 for an
-// integer.
+// The shortest text that reads back as the same number, and as a float: TOML reads 1 as an integer.
 std::string text_of(double value) {
   char buffer[32];
   std::string text(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
@@ -104,7 +103,7 @@ void Options::check_known(const std::vector<std::string>& known) const {
 }
 
 std::string nearest(std::string_view text, const std::vector<std::string>& candidates) {
-  // Insertions, deletions, substitutions and swaps of neighbours count one each.
+  // Insertions, deletions, substitutions and swaps of neighbours each count as one.
   const auto distance = [text](std::string_view other) {
     std::vector<size_t> before(other.size() + 1), above(other.size() + 1), row(other.size() + 1);
     std::iota(row.begin(), row.end(), size_t{0});

@@ -21,9 +21,9 @@
 namespace longhand {
 namespace {
 
-// Neither oneTBB nor this file is instrumented by the thread sanitizer, which therefore does not see
-// that spawning a task happens before the task runs, and the end of the task before the wait returns.
-// One of these states it: release() on the earlier side, acquire() on the later one.
+// Neither oneTBB nor this file is instrumented by the thread sanitizer. It therefore does not see
+// that spawning a task happens before the task runs, and the end of the task before the wait
+// returns. One of these declares it: release() on the earlier side, acquire() on the later one.
 struct HappensBefore {
 #ifdef LONGHAND_TSAN
   void release() { __tsan_release(this); }
@@ -35,7 +35,7 @@ struct HappensBefore {
 #endif
 };
 
-// release() or acquire() at the end of a scope, also when it is left by an exception.
+// Calls release() or acquire() at the end of a scope, even if it is left by an exception.
 struct ReleaseAtEnd {
   HappensBefore& end;
   ~ReleaseAtEnd() { end.release(); }
@@ -45,9 +45,9 @@ struct AcquireAtEnd {
   ~AcquireAtEnd() { end.acquire(); }
 };
 
-// A loop that is running. Its blocks are divided into one share for each thread, and a thread takes
-// those of its own share first, in order, then what is left of the others. So successive loops over
-// the same rows find most of them in the caches of the same core.
+// A running loop. Its blocks are divided into one share per thread. A thread takes the blocks of
+// its own share first, in order, then those left in other shares. Successive loops over the same
+// rows therefore find most of them in the caches of the same core.
 class Loop {
  public:
   HappensBefore start{}, end{};
@@ -66,7 +66,7 @@ class Loop {
     return false;
   }
 
-  // Returns when no block is left to take; others may still be running on other threads.
+  // Returns when no block is left to take; other threads may still be running theirs.
   void work(int thread) {
     const ReleaseAtEnd release{end};
     start.acquire();
@@ -84,7 +84,7 @@ class Loop {
     }
   }
 
-  // The first error. To be read when no thread works on the loop any more.
+  // The first error. Read it only when no thread works on the loop any more.
   const std::exception_ptr& error() const { return error_; }
 
  private:
@@ -108,7 +108,7 @@ void pause() {
 #endif
 }
 
-// Waits in turns: the first ones take nanoseconds, later ones let other threads and processes go first.
+// Waits in turns: the first take nanoseconds, later ones let other threads and processes run first.
 class Wait {
  public:
   void turn() {
@@ -122,10 +122,10 @@ class Wait {
   int turns_ = 0;
 };
 
-// The threads of the process, in one arena of oneTBB, and the loops that they run.
+// The threads of the process, in one oneTBB arena, and the loops that they run.
 //
-// Waking a sleeping thread takes 20 to 50 µs, longer than many loops. Therefore a thread that has
-// helped with a loop watches for the next one for a while: see help().
+// Waking a sleeping thread takes 20 to 50 µs, longer than many loops. A thread that has helped with
+// a loop therefore watches for the next one for a while: see help().
 class Pool {
  public:
   explicit Pool(int n)
@@ -136,13 +136,13 @@ class Pool {
 
   ~Pool() { stop(); }
 
-  // Returns when no thread watches for loops any more.
+  // Returns when no thread is watching for loops any more.
   void stop() {
     stopped_ = true;
     for (Wait wait; inside_ > 0;) wait.turn();
   }
 
-  // Runs all blocks, on this thread and on those that help.
+  // Runs all blocks, on this thread and on helping threads.
   void run(Loop& loop, int64_t blocks) {
     const AcquireAtEnd acquire{loop.end};
     loop.start.release();
@@ -164,15 +164,15 @@ class Pool {
   const int threads;
 
  private:
-  // A loop that is running, if `loop` is not null. A helper reads `loop` only while it counts among
-  // the users, and withdraw() waits until there are none.
+  // A running loop, if `loop` is not null. A helper reads `loop` only while it counts among the
+  // users, and withdraw() waits until there are none.
   struct alignas(64) Place {
     std::atomic<bool> taken{false};
     std::atomic<Loop*> loop{nullptr};
     std::atomic<int> users{0};
   };
 
-  // The number of a helping thread, from 1: the smallest that no other has.
+  // The number of a helping thread, from 1: the smallest that no other thread has.
   struct Number {
     explicit Number(std::vector<std::atomic<bool>>& all) : taken(all) {
       while (value < static_cast<int>(taken.size()) && taken[value].exchange(true)) ++value;
@@ -184,7 +184,7 @@ class Pool {
     int value = 1;
   };
 
-  // Returns null if all places are taken, by loops within loops on other threads.
+  // Returns null if all places are taken, by nested loops on other threads.
   Place* publish(Loop& loop) {
     for (Place& place : places_) {
       if (place.taken.exchange(true)) continue;
@@ -208,7 +208,7 @@ class Pool {
         try {
           arena_.enqueue([this] {
             help();
-            --inside_;  // last: the pool may be destroyed now
+            --inside_;  // last, as the pool may be destroyed now
           });
         } catch (const std::bad_alloc&) {  // fewer threads will do
           --helpers_;
@@ -264,7 +264,7 @@ class Pool {
 
   tbb::task_arena arena_;
   std::vector<Place> places_;
-  std::vector<std::atomic<bool>> numbers_;  // whether a helping thread has it
+  std::vector<std::atomic<bool>> numbers_;  // whether a helping thread has this number
   std::atomic<int> loops_{0}, helpers_{0}, inside_{0}, jobs_{0};
   std::atomic<bool> stopped_{false};
 };
@@ -298,7 +298,7 @@ Process& process() {
 int threads() { return process().pool->threads; }
 
 void set_threads(int n) {
-  // No machine has as many cores, and systems refuse to start so many threads.
+  // No machine has that many cores, and systems refuse to start that many threads.
   check<ConfigError>(n >= 1 && n <= 1024, "threads: expected 1 to 1024, got ", n);
   check_blas(n);
   if (n != threads()) process().set(n);
@@ -326,7 +326,7 @@ struct Background::State {
   State(std::shared_ptr<Pool> p, std::function<void()> w)
       : pool(std::move(p)), work(std::move(w)) {}
 
-  // The last owner deletes the state: the thread that waits, or that which runs the job.
+  // The last owner deletes the state: the waiting thread, or the one that runs the job.
   void drop() {
     dropped.release();
     if (owners.fetch_sub(1) > 1) return;
@@ -387,7 +387,7 @@ void Background::wait() {
   state->run_once();
   state->state.wait(State::running);
   state->end.acquire();
-  // Here, not by the other thread, which may be the last to drop the state.
+  // Reset here, not by the other thread, which may be the last to drop the state.
   state->pool.reset();
   const std::exception_ptr error = std::exchange(state->error, {});
   if (error) std::rethrow_exception(error);

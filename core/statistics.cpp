@@ -27,7 +27,7 @@ Estimate wilson(double p, double n, int64_t count, double q = z) {
   const double scale = 1 / (1 + q * q / n);
   const double middle = scale * (p + q * q / (2 * n));
   const double half = scale * q * std::sqrt(p * (1 - p) / n + q * q / (4 * n * n));
-  // At the ends of the range rounding must not exclude p itself.
+  // At the ends of the range, rounding must not exclude p itself.
   return {p, std::clamp(middle - half, 0.0, p), std::clamp(middle + half, p, 1.0), count};
 }
 
@@ -218,7 +218,7 @@ Estimate grouped_proportion(std::span<const double> successes, std::span<const d
   if (!(r.groups > 1 + 1e-9)) return out;
   const double p = r.value, g = r.groups;
   const double variance = g / (g - 1) * r.squares / (r.count * r.count);
-  // Rounding may leave a variance where there is none.
+  // Rounding may leave a nonzero variance where there is none.
   const bool spread = p > 0 && p < 1 && variance > 1e-24;
   double with_failure = 0, with_success = 0;
   for (size_t i = 0; i < successes.size(); ++i) {

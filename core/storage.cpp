@@ -30,8 +30,8 @@ constexpr size_t huge_page = size_t{2} << 20;
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-// The addresses that RLIMIT_AS (ulimit -v) leaves to this process; infinity without a limit. Stacks of
-// threads and everything that malloc provides need some of them: a process without any fails in
+// The addresses that RLIMIT_AS (ulimit -v) leaves to this process; infinity without a limit. Thread
+// stacks and all memory from malloc need some of them: a process that has none left fails in
 // unexpected places, such as the end of a thread.
 double addresses_left() {
   rlimit limit{};
@@ -45,15 +45,15 @@ double addresses_left() {
       0.0);
 }
 
-// One range of addresses, whose pages the system backs on first use. Allocation splits the smallest
-// free block that is large enough, at its front (best fit); a freed block is merged with its free
-// neighbours. So the free blocks depend on what is in use, not on the history: a training step that
-// begins like the previous one finds the same blocks at the same addresses, and needs no additional
-// pages.
+// A single range of addresses, whose pages the system backs on first use. Allocation splits the
+// smallest free block that is large enough, at its front (best fit); a freed block is merged with
+// its free neighbours. The free blocks thus depend only on what is in use, not on the history: a
+// training step that begins like the previous one finds the same blocks at the same addresses, and
+// needs no additional pages.
 class Arena {
  public:
-  // `share`: of the addresses that a limit leaves. Addresses are free: reserve as many as fragmentation
-  // may require, or as the system allows.
+  // `share`: of the addresses that a limit leaves. Addresses cost nothing: reserve as many as
+  // fragmentation may require, or as the system allows.
   explicit Arena(double share)
       : Arena(std::min(4 * static_cast<double>(sysconf(_SC_PHYS_PAGES)) *
                            static_cast<double>(sysconf(_SC_PAGESIZE)),
@@ -61,8 +61,8 @@ class Arena {
               PROT_NONE) {
     madvise(begin_, capacity_, MADV_HUGEPAGE);
   }
-  // Of so many bytes, or fewer. Pages beyond the first blocks are requested from the system, unless
-  // `protection` lets all be used.
+  // An arena of this many bytes, or fewer. Pages beyond the first blocks are requested from the
+  // system, unless `protection` makes all of them usable.
   Arena(double wanted, int protection) : is_open_(protection != PROT_NONE) {
     capacity_ = std::max(round_up(static_cast<size_t>(wanted), huge_page), huge_page);
     for (; capacity_ >= huge_page; capacity_ = round_up(capacity_ / 2, huge_page)) {
@@ -87,7 +87,7 @@ class Arena {
     const auto smallest = by_size_.lower_bound({size, nullptr});
     if (smallest == by_size_.end()) throw std::bad_alloc();
     const auto [free, block] = *smallest;
-    // Everything that may throw comes first.
+    // Everything that may throw is done first.
     if (free > size && spare_.size() == in_use_) spare_.push_back(new_free_block());
     back(block, size);
     FreeBlock entries = remove_free(by_address_.find(block));
@@ -120,7 +120,7 @@ class Arena {
 
   void release() {
     for (const auto& [block, size] : by_address_) {
-      // The whole pages inside the block.
+      // The whole pages within the block.
       const size_t first = round_up(block - begin_, huge_page) / huge_page;
       const size_t last = std::min((block - begin_ + size) / huge_page, backed_.size());
       for (size_t page = first; page < last; ++page) {
@@ -165,7 +165,7 @@ class Arena {
     return {by_address.extract(by_address.begin()), by_size.extract(by_size.begin())};
   }
 
-  // Counts the pages of a block, and requests those beyond the last one so far from the system.
+  // Counts the pages of a block, and requests those beyond the last page so far from the system.
   void back(const std::byte* block, size_t size) {
     const size_t first = (block - begin_) / huge_page;
     const size_t last = round_up(block - begin_ + size, huge_page) / huge_page;
@@ -189,14 +189,14 @@ class Arena {
   std::vector<bool> backed_;  // per page: whether the system may have backed it
   ByAddress by_address_;
   BySize by_size_;
-  // Of entries_, as many as there are blocks in use, or more, with room for all: freeing a block
-  // allocates nothing, and so cannot fail, and taking one rarely does.
+  // Taken from entries_: at least as many as there are blocks in use, with room for all. Freeing a
+  // block therefore never allocates, and so cannot fail; taking one rarely does.
   std::vector<FreeBlock> spare_;
   size_t entries_ = 0, in_use_ = 0;
 };
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-// So that a use after free is detected.
+// Without an arena, so that use after free is detected.
 class System {
  public:
   explicit System(double) {}
@@ -224,7 +224,7 @@ using Source = Arena;
 template <class Source>
 class Pool {
  public:
-  // The arguments of the sources of small and of large blocks.
+  // The arguments for the sources of small and of large blocks.
   template <class... Args>
   explicit Pool(double small, double large, Args... args)
       : small_(small, args...), large_(large, args...) {}
@@ -267,11 +267,11 @@ class Pool {
     return round_up(std::max<size_t>(bytes, 1), alignment);
   }
 
-  // Small blocks have a region of their own: one in a gap left by a large block would move the next
+  // Small blocks have their own region: in a gap left by a large block, one would move the next
   // large block elsewhere.
   Source& source(size_t size) { return size < (size_t{1} << 20) ? small_ : large_; }
 
-  // Held for less than a microsecond: a thread that slept for it would wake up much later.
+  // Held for less than a microsecond: a thread that went to sleep would wake up much later.
   tbb::spin_mutex mutex_;
   Source small_, large_;
   size_t in_use_ = 0, peak_ = 0;
@@ -287,7 +287,7 @@ Pool<Source>& pool() {
     mallopt(M_MMAP_THRESHOLD, 32 << 20);
     mallopt(M_TRIM_THRESHOLD, 64 << 20);
 #endif
-    // The rest of limited addresses is left to everything else.
+    // The remaining addresses under a limit are left to everything else.
     return new Pool<Source>(0.1, 0.5);
   }();
   return *pool;
@@ -295,7 +295,7 @@ Pool<Source>& pool() {
 
 }  // namespace
 
-// The arena of a dry run, whose addresses may be used, but are not meant to be.
+// The arena of a dry run, whose addresses can be used but are not meant to be.
 struct detail::DryPool : Pool<Arena> {
   explicit DryPool(double bytes)
       : Pool(std::min({bytes, most, addresses_left() / 8}),
@@ -308,7 +308,7 @@ namespace {
 
 thread_local std::shared_ptr<detail::DryPool> dry_pool;
 
-// Of this thread: its dry run, or the process.
+// The arena of this thread: that of its dry run, or of the process.
 template <class F>
 auto of_this_thread(F&& f) {
   return is_dry() ? f(*dry_pool) : f(pool());
@@ -326,7 +326,7 @@ DryRun::DryRun(double bytes) {
 
 DryRun::~DryRun() {
   detail::dry = false;
-  dry_pool.reset();  // lives on in the storage that is left of it
+  dry_pool.reset();  // survives in the storage that remains of it
 }
 
 Storage::Storage(size_t bytes) : bytes_(bytes) {
@@ -352,7 +352,7 @@ void release_free_memory() {
   of_this_thread([](auto& pool) { pool.release(); });
 }
 
-// VmHWM: unlike ru_maxrss, it does not start from the value of the parent process.
+// VmHWM: unlike ru_maxrss, it does not start at the value of the parent process.
 int64_t peak_resident_memory() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)

@@ -29,7 +29,7 @@ Order memory_order(const Shape& shape, const Strides& strides) {
   return order;
 }
 
-// Whether a dry run needs the values: of lengths, on which the sizes of other tensors depend.
+// Whether a dry run needs the values, as for lengths, on which the sizes of other tensors depend.
 bool is_of_dry_run(const Tensor& t) {
   return is_dry() && t.dtype() == DType::i32 && t.numel() <= 1 << 15 && t.is_contiguous();
 }
@@ -143,7 +143,7 @@ Tensor Tensor::try_reshape(Shape shape) const {
   if (numel() == 0 || is_contiguous()) return view(shape, contiguous_strides(shape), offset_);
 
   // Axes of size 1 are dropped. Then groups of old axes are matched with groups of new axes that
-  // have the same number of elements; the old ones must merge into one axis of constant stride.
+  // have the same number of elements; each old group must merge into one axis of constant stride.
   Shape old_sizes;
   Strides old_strides;
   for (int i = 0; i < rank(); ++i) {

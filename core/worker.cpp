@@ -22,7 +22,7 @@ void Worker::work(const std::stop_token& stop) {
       jobs_.pop_front();
       lock.unlock();
       job();
-    }  // what the job owned is gone before the next one begins
+    }  // what the job owned is destroyed before the next one begins
     lock.lock();
   }
 }

@@ -29,7 +29,7 @@ void plain(int64_t m, int64_t n, int64_t k, Strided<double> a, const double* b, 
   });
 }
 
-// Vectors of any CPU, which may have no fused multiply-add: products are rounded before they are added.
+// Vectors for any CPU, possibly without fused multiply-add: products are rounded before addition.
 struct Baseline {
   static constexpr int width = 4, rows = 6;
   using Register [[gnu::vector_size(4 * width)]] = float;
@@ -118,7 +118,7 @@ template <class T>
   *to = add ? *to + x : x;
 }
 
-// Rows starting at `i` and columns starting at `l`, one element after the other.
+// Rows from `i` on and columns from `l` on, one element after the other.
 template <class T>
 void transpose_rest(int64_t i, int64_t m, int64_t l, int64_t k, const T* a, int64_t row, T factor,
                     T* to, int64_t ldt, bool add) {
@@ -159,7 +159,7 @@ void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, in
     }
     return;
   }
-  // Some panels at once: stretches of a row that are too short are not prefetched.
+  // Several panels at once: stretches of a row that are too short are not prefetched.
   constexpr int64_t together = 4 * panel_width;
   const int64_t last = std::min(n, end * panel_width);
   simd([=] {
@@ -179,7 +179,7 @@ void pack_panels(int64_t k, int64_t n, Strided<T> b, T factor, int64_t begin, in
 template <class T>
 void gemm_panels(int64_t m, int64_t n, int64_t k, Strided<T> a, const T* panels, T* c, int64_t ldc,
                  Addend<T> to) {
-  // This number of rows of a, and this part of a panel, stay in the L1 and L2 caches.
+  // This many rows of a, and this part of a panel, stay in the L1 and L2 caches.
   constexpr int64_t rows = 96, depth = 512;
   for (int64_t i = 0; i < m; i += rows)
     for (int64_t l = 0; l == 0 || l < k; l += depth)

@@ -30,7 +30,7 @@ struct Avx2 {
   }
 };
 
-// Two vectors as one, in blocks with the same number of rows as those of AVX-512.
+// Two vectors as one, in blocks with as many rows as those for AVX-512.
 template <class V>
 struct Pair {
   static constexpr int width = 2 * V::width, rows = 12;
@@ -66,8 +66,8 @@ struct Pair {
   }
 };
 
-// Transposes squares of 8 x 8: swaps pairs of rows, then quadruples, then halves of vectors. Two squares make up
-// whole lines of `to`: the lines between two visits, a row apart, may share a few places of the L1 cache.
+// Transposes 8 x 8 squares: swaps pairs of rows, then quadruples, then halves of vectors. Two
+// squares fill whole cache lines of `to`: lines a row apart may map to a few sets of the L1 cache.
 template <bool add>
 void transpose(int64_t m, int64_t k, const float* a, int64_t row, float factor, float* to,
                int64_t ldt) {

@@ -24,7 +24,7 @@ uint32_t high(uint64_t x) { return static_cast<uint32_t>(x >> 32); }
 constexpr int vectors = 3;  // independent dependency chains, which overlap
 constexpr int64_t blocks_at_once = 4 * vectors;
 
-// Intrinsics, since compilers generate slow code for 32 x 32 -> 64 bit products (2.2 ns a word
+// Intrinsics, since compilers generate slow code for 32 x 32 -> 64 bit products (2.2 ns per word
 // instead of 0.8). Each c is the low half of a 64-bit lane; the multiplication reads nothing else,
 // so the high halves may hold anything.
 [[gnu::target("avx2")]] void words_of_blocks(Generator::State state, uint64_t first,

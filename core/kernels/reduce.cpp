@@ -113,7 +113,7 @@ void sum_axes_into(Tensor& out, const Tensor& x, const ShortVector<int>& axes, d
     const bool direct = has_strides(out, to.strides());
     if (direct) to = out;
 
-    // One run of summed axes at a time, the innermost first.
+    // One run of summed axes at a time, innermost first.
     Tensor from = dense;
     for (;;) {
       int64_t outer = 1, count = 1, inner = 1;

@@ -12,7 +12,7 @@ struct FreeBlock {
   FreeBlock* next;
 };
 
-// The free blocks of one size, of all threads. Never destroyed: static objects may outlive it.
+// The free blocks of one size, for all threads. Never destroyed: static objects may outlive it.
 class FreeBlocks {
  public:
   void* take() {
