@@ -60,7 +60,7 @@ class Descriptor {
   int fd_;
 };
 
-// The result of a system call, which is repeated while signals interrupt it.
+// Returns the result of a system call, retried while signals interrupt it.
 template <class F>
 auto retrying(F call) {
   auto result = call();
@@ -76,7 +76,7 @@ int fsync_retrying(int fd) {
   return retrying([=] { return ::fsync(fd); });
 }
 
-// EINVAL: the file system does not support syncing this kind of file, nor need it.
+// EINVAL: the file system does not support syncing this kind of file, and need not.
 bool is_synced(int fd) { return fsync_retrying(fd) == 0 || errno == EINVAL; }
 
 // Makes new and changed entries of the directory durable.
@@ -103,8 +103,8 @@ void write_all(int fd, const fs::path& path, std::span<const std::byte> bytes) {
   }
 }
 
-// Gives the file `path`, if it exists, the name `other` as well, or only that one if the file system
-// has no hard links.
+// Gives the file `path`, if it exists, the additional name `other`, or moves it there if the file
+// system has no hard links.
 void keep_as(const fs::path& path, const fs::path& other) {
   ::unlink(other.c_str());
   if (::link(path.c_str(), other.c_str()) == 0 || errno == ENOENT) return;
@@ -177,8 +177,8 @@ void RegularFile::read(uint64_t begin, std::span<std::byte> to) const {
 }
 
 std::vector<std::byte> RegularFile::read_all() const {
-  // One byte more than the reported size, so that the end is found without growing the buffer.
-  // Some files of the system report no size.
+  // One byte more than the reported size, so that the end is found without growing the buffer. Some
+  // system files report no size.
   std::vector<std::byte> bytes(static_cast<size_t>(size_) + 1);
   size_t size = 0;
   for (;;) {
@@ -218,7 +218,7 @@ void write_file_durably(const fs::path& path, std::span<const std::byte> bytes,
   if (const int error = fd.close()) fail(path, "cannot close the file", error);
   if (!keep_old_as.empty()) keep_as(path, keep_old_as);
   if (::rename(temporary.c_str(), path.c_str()) != 0) fail(path, "cannot replace the file", errno);
-  guard.release();  // it has its name
+  guard.release();  // it has its final name
   sync_directory(directory);
 }
 
@@ -229,7 +229,7 @@ void append_to_file(const fs::path& path, std::string_view text) {
   try {
     write_all(fd.get(), path, bytes_of(text));
   } catch (const DataError&) {
-    // Whatever is appended next must not follow a part of this text.
+    // Text appended later must not follow a part of this text.
     if (size >= 0) [[maybe_unused]]
       const int ignored = ::ftruncate(fd.get(), size);
     throw;

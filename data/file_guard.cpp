@@ -10,7 +10,7 @@
 namespace longhand::data {
 namespace {
 
-// A file by its place and its last change.
+// Identifies a file by its location and its last change.
 using FileIdentity = std::tuple<dev_t, ino_t, off_t, time_t, long>;
 
 struct Guard {
@@ -40,7 +40,7 @@ bool has_file_guard() {
 void pass_file_guard(const RegularFile& file) {
   struct stat status;
   const bool known = ::fstat(file.descriptor(), &status) == 0;
-  // The time of the change that the system sets, which no one else can.
+  // The change time, which only the system can set.
   const FileIdentity identity = known ? FileIdentity(status.st_dev, status.st_ino, status.st_size,
                                                      status.st_ctim.tv_sec, status.st_ctim.tv_nsec)
                                       : FileIdentity();

@@ -25,7 +25,7 @@
 namespace longhand::data {
 namespace {
 
-// Whether HDF5 begins in a file: at its first byte, or after a block of the user of 512, 1024, … bytes.
+// Whether a file contains HDF5: from its first byte, or after a user block of 512, 1024, … bytes.
 bool has_signature(const RegularFile& file) {
   constexpr std::string_view signature = "\x89HDF\r\n\x1a\n";
   std::string found(signature.size(), '\0');
@@ -39,7 +39,7 @@ bool has_signature(const RegularFile& file) {
 // --- access to libhdf5 ---------------------------------------------------------------------------
 
 // During its lifetime this thread owns libhdf5, whose error output is disabled. Meanwhile, do not
-// call anything that may run other tasks on this thread (parallel_for): those might need it, too.
+// call anything that may run other tasks on this thread (parallel_for): they might need it as well.
 class Session {
  public:
   Session() : lock_(mutex()) {
@@ -53,10 +53,10 @@ class Session {
 
  private:
   static bool prepare() {
-    // At exit, libhdf5 would close what it has open; it crashes then if memory has run out before.
+    // At exit, libhdf5 would close everything it has open, and crash if memory ran out earlier.
     // There is nothing to write.
     H5dont_atexit();
-    return H5PLset_loading_state(0) >= 0;  // no plug-ins of filters
+    return H5PLset_loading_state(0) >= 0;  // no filter plug-ins
   }
   static std::mutex& mutex() {
     static auto* const mutex = new std::mutex;  // leaked: files may be closed by static objects
@@ -96,11 +96,11 @@ template <class... Parts>
   throw DataError(concat_message(parts...));
 }
 
-// Whether memory ran out in a callback of the last call of libhdf5 on this thread: callbacks must not
+// Whether memory ran out in a callback of this thread's last libhdf5 call: callbacks must not
 // throw.
 thread_local bool out_of_memory = false;
 
-// Returns the result of a call of libhdf5; throws for a negative one: parts, then the reason.
+// Returns the result of a libhdf5 call; if it is negative, throws the parts, then the reason.
 template <class Result, class... Parts>
 Result must(Result result, const Parts&... parts) {
   if (std::exchange(out_of_memory, false)) throw std::bad_alloc();
@@ -110,7 +110,7 @@ Result must(Result result, const Parts&... parts) {
   refuse(parts..., ": HDF5: ", failure.reason);
 }
 
-// An identifier of libhdf5 that is closed with the object.
+// A libhdf5 identifier that is closed with this object.
 class Handle {
  public:
   using Close = herr_t (*)(hid_t);
@@ -140,14 +140,14 @@ Handle own(hid_t id, Handle::Close close, const Parts&... parts) {
   return Handle(must(id, parts...), close);
 }
 
-// Deletes what has handles.
+// Deletes a state that has handles.
 template <class State>
 void destroy(State* state) {
   const Session session;
   delete state;
 }
 
-// In memory, never on disk. libhdf5 treats files of equal name as the same file, hence the number.
+// In memory, never on disk. Numbered, since libhdf5 treats files of equal name as the same file.
 std::string unique_name() {
   static std::atomic<uint64_t> count = 0;
   return concat_message("longhand-image-", count++);
@@ -156,14 +156,14 @@ std::string unique_name() {
 Handle in_memory_access() {
   Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, "memory image");
   must(H5Pset_fapl_core(access, size_t{1} << 20, false), "memory image");
-  // Otherwise each dataset that has been read keeps a buffer of 64 KB.
+  // Otherwise each dataset that has been read would keep a buffer of 64 KB.
   must(H5Pset_sieve_buf_size(access, 0), "memory image");
   // Images with newer superblocks cannot be reopened (1.10.8).
   must(H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST), "memory image");
   return access;
 }
 
-// Opens the image that an access in memory has.
+// Opens the image held by an access property list in memory.
 Handle open_image(hid_t access, const std::string& name) {
   return own(H5Fopen(unique_name().c_str(), H5F_ACC_RDONLY, access), H5Fclose, name,
              ": not a readable HDF5 file");
@@ -187,7 +187,7 @@ hid_t memory_type(DType dtype) {
   return types[static_cast<size_t>(dtype)];
 }
 
-// A stored type in files, and of integers the lowest and the highest value.
+// A stored type in files, with the lowest and highest value of integers.
 struct Format {
   hid_t type;
   int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
@@ -208,7 +208,7 @@ Format format_of(StoredType type) {
   return formats[static_cast<size_t>(type)];
 }
 
-/// The types of tensors are the first ones that are stored, in their order.
+/// The dtypes of tensors come first among the stored types, in the same order.
 StoredType stored_as(DType dtype) { return static_cast<StoredType>(dtype); }
 static_assert(static_cast<int>(StoredType::u8) == static_cast<int>(DType::u8));
 
@@ -271,11 +271,11 @@ Hdf5Writer::Hdf5Writer() : state_(new State, destroy<State>) {
   state_->file =
       own(H5Fcreate(unique_name().c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, in_memory_access()),
           H5Fclose, "cannot create an image in memory");
-  // Links keep the default encoding, ASCII: with another one, libhdf5 writes groups of the new style,
-  // which Hdf5Reader refuses.
+  // Links keep the default encoding, ASCII: with another one, libhdf5 writes groups of the new
+  // style, which Hdf5Reader refuses.
   state_->links = own(H5Pcreate(H5P_LINK_CREATE), H5Pclose, "properties");
   must(H5Pset_create_intermediate_group(state_->links, 1), "properties");
-  // no timestamps: the same contents must give the same bytes
+  // no timestamps: files with the same contents must be bitwise identical
   state_->plain = own(H5Pcreate(H5P_DATASET_CREATE), H5Pclose, "properties");
   must(H5Pset_obj_track_times(state_->plain, false), "properties");
 }
@@ -312,7 +312,7 @@ void Hdf5Writer::create_rows(const std::string& path, StoredType type, const Sha
     must(H5Pset_chunk(properties, shape.rank(), sizes_of(with_rows(shape, chunk_rows)).data()),
          path);
     if (element > 1) must(H5Pset_shuffle(properties), path);
-    must(H5Pset_deflate(properties, 4), path);  // with a checksum of its own
+    must(H5Pset_deflate(properties, 4), path);  // with its own checksum
   }
   Handle dataset = state_->create(path, type, shape, properties);
   state_->rows[absolute(path)] = {std::move(dataset), type, shape};
@@ -414,8 +414,8 @@ struct Stored {
   }
 };
 
-// The number of bytes of the decompressed dataset, rounded up to whole chunks; throws for
-// unsupported layouts and filters, the properties of a dataset.
+// The number of bytes of the decompressed dataset, rounded up to whole chunks; throws if the layout
+// or the filters, given by the dataset's properties, are not supported.
 uint64_t unpacked_bytes(hid_t properties, const Shape& shape, size_t element,
                         const std::string& what) {
   check<DataError>(must(H5Pget_external_count(properties), what) == 0, what,
@@ -459,7 +459,7 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
   stored.dataset = std::move(object);
   const hid_t dataset = stored.dataset;
 
-  // Before any call that would follow its sources.
+  // Before any call that would follow its external sources.
   const Handle properties = own(H5Dget_create_plist(dataset), H5Pclose, what);
   const H5D_layout_t layout = must(H5Pget_layout(properties), what);
   check<DataError>(layout != H5D_VIRTUAL, what,
@@ -505,7 +505,7 @@ Stored look_over(Handle object, uint64_t file_bytes, const std::string& what) {
   return stored;
 }
 
-// Reads `count` rows from `begin` on (all of a scalar) as elements of a type of libhdf5.
+// Reads `count` rows from `begin` on (all of a scalar) as elements of a libhdf5 type.
 void read_rows_as(const Stored& stored, hid_t type, int64_t begin, int64_t count, void* to,
                   const std::string& what) {
   const bool scalar = stored.shape.rank() == 0;
@@ -537,7 +537,7 @@ void read_narrowing(const Stored& stored, int64_t begin, int64_t end, T* out, hi
   }
 }
 
-// Rows begin … end-1 (all of a scalar) as `out`'s dtype.
+// Reads rows begin … end-1 (all of a scalar) as `out`'s dtype.
 void read_into(const Stored& stored, int64_t begin, int64_t end, Tensor& out,
                const std::string& what) {
   dispatch_any(out.dtype(), [&]<class T>() {
@@ -554,8 +554,8 @@ void read_into(const Stored& stored, int64_t begin, int64_t end, Tensor& out,
   });
 }
 
-// For iterations of libhdf5 over links or attributes, of which Info tells more: adds a name. A failure to
-// do so ends the iteration.
+// For libhdf5 iterations over links or attributes, described by Info: adds a name. Failing to do so
+// ends the iteration.
 template <class Info>
 herr_t add_name(hid_t, const char* name, const Info*, void* names) {
   try {
@@ -599,7 +599,7 @@ std::vector<std::string> attribute_names(hid_t object, const std::string& what) 
   return names;
 }
 
-// libhdf5 crashes if a text of variable length claims more bytes than there are.
+// libhdf5 crashes if a variable-length text claims more bytes than there are.
 AttributeValue value_of(hid_t attribute, uint64_t file_bytes, bool any_length,
                         const std::string& what) {
   const Handle space = own(H5Aget_space(attribute), H5Sclose, what);
@@ -640,7 +640,7 @@ AttributeValue value_of(hid_t attribute, uint64_t file_bytes, bool any_length,
   }
 }
 
-// What the header of an object consists of; read without following any address in it.
+// The contents of an object's header, read without following any address in it.
 struct Header {
   unsigned version;
   uint64_t messages;  // bit i: a message of type i is present
@@ -682,8 +682,8 @@ struct Hdf5Reader::State {
   std::optional<RegularFile> on_disk;
   std::string name;
   uint64_t bytes = 0;
-  bool any_style = false;   // also groups of the new style
-  bool any_length = false;  // also texts of variable length
+  bool any_style = false;   // also new-style groups
+  bool any_length = false;  // also variable-length texts
   Handle file;
   std::map<std::string, Stored> open;  // kept open: validating one may take as long as reading it
 
@@ -735,16 +735,16 @@ struct Hdf5Reader::State {
 
 namespace {
 
-/// Opens a file, which the guard has read, by its descriptor: its path may have become another file.
+/// Opens a file that the guard has read, by its descriptor: its path may now name another file.
 Handle open_file(const RegularFile& regular) {
   const std::filesystem::path& name = regular.path();
   std::filesystem::path path = concat_message("/proc/self/fd/", regular.descriptor());
   if (access(path.c_str(), R_OK) != 0) path = name;
   const Handle access = own(H5Pcreate(H5P_FILE_ACCESS), H5Pclose, name.string());
-  // locks are useless to a reader, and fail on some network file systems
+  // a reader needs no locks, and they fail on some network file systems
   must(H5Pset_file_locking(access, false, true), name.string());
-  // Up to 32 MB of decompressed chunks are cached for each dataset, so that those of a small one are
-  // decompressed once. 32 random rows of 1 KB: 1.0 ms, and 3.6 ms with 64 KB chunks and 1 MB.
+  // Up to 32 MB of decompressed chunks are cached for each dataset, so that those of a small one
+  // are decompressed once. 32 random rows of 1 KB: 1.0 ms, and 3.6 ms with 64 KB chunks and 1 MB.
   must(H5Pset_cache(access, 0, 8209, size_t{32} << 20, 0.75), name.string());
   return own(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access), H5Fclose, name.string(),
              ": not a readable HDF5 file");
@@ -795,7 +795,7 @@ Hdf5Reader Hdf5Reader::from_image(std::span<const std::byte> image, const std::s
   state->bytes = image.size();
   const Session session;
   const Handle access = in_memory_access();
-  // libhdf5 takes a pointer to non-const but copies
+  // libhdf5 takes a pointer to non-const, but copies the image
   must(H5Pset_file_image(access, const_cast<std::byte*>(image.data()), image.size()), name);
   state->file = open_image(access, name);
   return reader;
@@ -922,7 +922,7 @@ T Hdf5Reader::attribute_as(const std::string& path, const std::string& key) cons
          kinds[AttributeValue(T{}).index()], ", got ", kinds[value.index()]);
 }
 
-std::string hdf5_version() {  // libhdf5 refuses programs that were compiled with other headers
+std::string hdf5_version() {  // libhdf5 rejects programs compiled with other headers
   return concat_message(H5_VERS_MAJOR, ".", H5_VERS_MINOR, ".", H5_VERS_RELEASE);
 }
 

@@ -33,14 +33,14 @@ std::string root_name(int32_t token) {
   return word.starts_with('[') ? word.substr(1) : "digit";
 }
 
-/// What the tokens before a query of associative recall hold about its key.
+/// What the tokens before a query of associative recall show about its key.
 struct Shown {
   int64_t latest = 0;           // the place where the key was last written
-  std::vector<int32_t> values;  // its values, one for each time that it was written
-  std::vector<int32_t> all;     // the values of all keys, without repetitions
+  std::vector<int32_t> values;  // its values, one for each time it was written
+  std::vector<int32_t> all;     // the values of all keys, without duplicates
 };
 
-/// In the tasks other than mqar, whose random tokens may be values.
+/// Not for mqar, whose random tokens may be values.
 Shown shown_before(const TaskInfo& task, const ExampleView& example, size_t place) {
   const auto& tokens = example.tokens;
   const int64_t half = task.vocabulary / 2;
@@ -89,7 +89,7 @@ Groups groups_of(const TaskInfo& task, const ExampleView& example, size_t place)
   return {{"position", range_of(static_cast<int64_t>(place))}};
 }
 
-/// Calls visit(example, place) for every target that counts.
+/// Calls visit(example, place) for every target that is not ignored.
 template <class F>
 void for_targets(const Batch& batch, F visit) {
   for (const ExampleView& example : examples_of(batch))
@@ -97,7 +97,7 @@ void for_targets(const Batch& batch, F visit) {
       if (example.targets[place] != ignore_index) visit(example, place);
 }
 
-/// score(example, place) of every target that counts.
+/// Returns score(example, place) for every target that is not ignored.
 template <class F>
 Scores for_each_target(F score) {
   return [score](const Batch& batch) {
@@ -138,8 +138,8 @@ Scores most_frequent_after(const Dataset& train, int64_t limit, Clue clue) {
       });
 }
 
-/// Multinomial naive Bayes: the class with the largest ln p(class) + Σ ln p(token | class), each
-/// token counted once more than seen.
+/// Multinomial naive Bayes: the class with the largest ln p(class) + Σ ln p(token | class), with
+/// one added to the count of each token.
 Scores bag_of_tokens(const TaskInfo& task, const Dataset& train, int64_t limit) {
   const int64_t V = task.vocabulary, C = task.classes;
   std::vector<double> tokens(C * V, 1.0), sums(C, static_cast<double>(V)), classes(C, 1.0);
@@ -166,7 +166,7 @@ Scores bag_of_tokens(const TaskInfo& task, const Dataset& train, int64_t limit) 
   });
 }
 
-/// One of the different values shown: the targets of the example, whichever key they belong to.
+/// A random one of the different values shown: the example's targets, whatever their keys.
 std::vector<double> values_shown(const Batch& batch) {
   std::vector<double> out;
   for (const ExampleView& example : examples_of(batch)) {
@@ -191,7 +191,7 @@ double share_of(const std::vector<int32_t>& values, int32_t target) {
          static_cast<double>(values.size());
 }
 
-/// One of the tokens before the target, at random, that differ from the token at its place.
+/// A random token before the target, among those that differ from the token at its place.
 double tokens_shown(const ExampleView& example, size_t place) {
   std::vector<int32_t> before(example.tokens.begin(),
                               example.tokens.begin() + static_cast<std::ptrdiff_t>(place));
@@ -199,7 +199,7 @@ double tokens_shown(const ExampleView& example, size_t place) {
   return before.empty() ? 0 : share_of(before, example.targets[place]);
 }
 
-/// The bits at a place and the 7 before it, and whether these are all.
+/// The bits at a place and up to 7 before it, preceded by the number of earlier bits, at most 8.
 int64_t last_bits(const ExampleView& example, size_t place) {
   int64_t clue = static_cast<int64_t>(std::min<size_t>(place, 8));
   for (size_t i = place - std::min<size_t>(place, 7); i <= place; ++i)
@@ -276,7 +276,7 @@ std::vector<Heuristic> heuristics(const Task& task, const HeuristicOptions& opti
     if (info.name == "parity")
       planned.push_back({"last bits", "the bit and the 7 before it", after(last_bits)});
   } else {
-    // Eight classes of lengths for each doubling.
+    // Eight classes of lengths per doubling.
     planned.push_back({"length", "the number of tokens", after([](const ExampleView& e, size_t) {
                          return static_cast<int64_t>(
                              8 * std::log2(static_cast<double>(e.tokens.size())));

@@ -15,7 +15,7 @@ bool is_folder(const std::filesystem::path& path) {
 }
 
 LineReader::LineReader(const std::filesystem::path& path) : path_(path) {
-  // A folder can be opened as a file; only reading it fails, without a reason.
+  // A folder can be opened as a file; only reading it fails, without stating a reason.
   check<DataError>(!is_folder(path), path.string(), ": expected a file, got a folder");
   const RegularFile regular(path);  // reading a pipe or a device may never end
   errno = 0;

@@ -44,7 +44,7 @@ void Loader::prepare_epoch(int64_t epoch) {
   RandomStream random(generator_.fork(static_cast<uint64_t>(epoch)));
   if (config_.shuffle) random.shuffle(order_);
   if (config_.bucket) {
-    // Only of the first examples_: if the others were sorted too, the longest would be left out.
+    // Sorts only the first examples_: if the others were sorted too, the longest would be left out.
     std::vector<std::pair<int64_t, int64_t>> window;  // length, index
     const int64_t step = bucket_window * config_.batch_size;
     for (int64_t begin = 0; begin < examples_; begin += step) {
@@ -78,12 +78,12 @@ Batch Loader::next() {
   if (std::exchange(prefetching_, false)) background_.wait();
   Batch batch = ahead_ ? *std::exchange(ahead_, std::nullopt) : make(cursor_);
   if (++cursor_.batch == batches_) cursor_ = {cursor_.epoch + 1, 0};
-  // Passes in order are run one at a time: there is nothing to prefetch after their end.
+  // Passes in order run one at a time: after the end of one, there is nothing to prefetch.
   if (config_.prefetch && (config_.shuffle || cursor_.batch > 0)) {
     try {
       background_.run([this, cursor = cursor_] { ahead_ = make(cursor); });
       prefetching_ = true;
-    } catch (const std::bad_alloc&) {  // the next call makes it
+    } catch (const std::bad_alloc&) {  // the next call makes the batch
     }
   }
   return batch;
@@ -96,7 +96,7 @@ void Loader::seek(Cursor cursor) {
   if (cursor == cursor_) return;
   try {
     if (std::exchange(prefetching_, false)) background_.wait();
-  } catch (...) {  // of a batch that was not requested
+  } catch (...) {  // errors of a batch that was not requested
   }
   ahead_.reset();
   cursor_ = cursor;

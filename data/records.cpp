@@ -73,7 +73,7 @@ class RowReader {
     for (;;) {
       const size_t end = std::min(rest_.find('"'), rest_.size());
       field.text.append(rest_.substr(0, end));
-      if (end == rest_.size()) {  // the field goes on in the next line
+      if (end == rest_.size()) {  // the field continues on the next line
         field.text.append(lines_.ended_with_cr() ? "\r\n" : "\n");
         if (!lines_.next(rest_))
           refuse(file_, field.line, field.column, "the quote that opens this field is not closed");
@@ -96,7 +96,7 @@ class RowReader {
     return separator(0);
   }
 
-  /// Takes `before` bytes and the separator after them, if there is one.
+  /// Consumes `before` bytes and the separator after them, if there is one.
   bool separator(size_t before) {
     const bool more = before < rest_.size();
     take(before + (more ? 1 : 0));
@@ -111,7 +111,7 @@ class RowReader {
   size_t bytes_ = 0;  // of the record
 };
 
-/// The column of each choice, in a file with these names of columns.
+/// Returns the column of each choice, in a file with these column names.
 std::vector<size_t> columns_of(const RecordOptions& options, const std::vector<std::string>& names,
                                const std::string& file) {
   std::vector<size_t> columns;
@@ -196,7 +196,7 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
   }
   bool key(string_t& name) override {
     if (depth_ != 1) return true;
-    constexpr size_t most_keys = 1000;  // of which a message tells some
+    constexpr size_t most_keys = 1000;  // some of which a message lists
     if (keys_.size() < most_keys) keys_.push_back(name.substr(0, 100));
     field_ = nullptr;
     for (size_t i = 0; i < options_.choices.size(); ++i)
@@ -253,7 +253,7 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
     bool operator==(const Counted& other) const { return at == other.at; }
   };
 
-  /// Of the last character that was read, from 1.
+  /// The column of the last character read, from 1.
   int64_t column() const { return std::max<int64_t>(1, reached_ - begin_); }
 
   [[noreturn]] void fail(const std::string& message) const {
@@ -295,7 +295,7 @@ class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {
   const RecordOptions& options_;
   Record& record_;
   int64_t depth_ = 0;
-  Record::Field* field_ = nullptr;  // the value that follows belongs to; null: to none
+  Record::Field* field_ = nullptr;  // the field of the value that follows; null: none
   std::vector<std::string> keys_;
 };
 

@@ -20,7 +20,7 @@ struct Entry {
   std::function<TaskSpec()> make;
 };
 
-// Those of tasks.def, then those added by add().
+// The tasks of tasks.def, then those added by add().
 std::vector<Entry>& entries() {
   static std::vector<Entry> all{
 #define TASK(name) {#name, register_##name},
@@ -66,7 +66,7 @@ CommonOptions read_common(OptionReader& reader, const Options& section, uint64_t
   return common;
 }
 
-// Numbers and labels as i32: the bits of numbers. Undefined for classes.
+// Numbers (their bits) and labels as i32. Undefined for classes.
 Tensor bits_of(const Tensor& targets) {
   if (targets.dtype() == DType::i32) return {};
   if (targets.dtype() == DType::u8) return targets.to(DType::i32);
@@ -267,7 +267,7 @@ Task make_task(const Options& section, uint64_t seed, const Splits& splits, int6
   Task task =
       find(common.task).make(reader, static_cast<uint64_t>(common.seed), splits, max_length);
   if (task.info.name.empty()) task.info.name = common.task;
-  // A task may have made them all. Memory is counted for those that are there.
+  // A task may have made all splits. Memory is counted only for those that are there.
   if (!splits.train) task.train.reset();
   if (!splits.validation) task.validation.reset();
   if (!splits.test) task.test.reset();

@@ -21,7 +21,7 @@ constexpr int64_t most_tokens = int64_t{1} << 24;  // of a sequence
 
 using TokenRows = SequencesOf<int32_t>;
 
-/// Updates what the numbers imply.
+/// Updates the properties that the numbers imply.
 void describe(const TokenRows& rows, TaskInfo& info) {
   for (int64_t i = 0; i < rows.size(); ++i) {
     for (const int64_t token : rows.tokens(i))
@@ -33,8 +33,8 @@ void describe(const TokenRows& rows, TaskInfo& info) {
   }
 }
 
-/// The numbers of a field, separated by blanks, of which there must be one: each is passed to check(value, word, ok), where ok
-/// says whether the word is a T.
+/// Reads the numbers of a field, separated by blanks, at least one. Calls check(value, word, ok)
+/// for each, where ok says whether the word is a T.
 template <class T, class Check>
 void read_list(const Record& record, size_t field, const char* what, std::vector<T>& out,
                const Check& check) {
@@ -101,7 +101,7 @@ TokenRows read(const fs::path& path, TargetKind kind, int64_t& width) {
   return rows;
 }
 
-/// Reads one file. `per_token` is what another file has determined, and is set by the first record.
+/// Reads one file. `per_token` has been determined by another file, or is set by the first record.
 TokenRows read(const fs::path& path, std::optional<bool>& per_token) {
   TokenRows rows;
   std::vector<int32_t> tokens, targets;

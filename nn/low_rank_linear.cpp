@@ -6,8 +6,8 @@
 namespace longhand::nn {
 namespace {
 
-// Entries of A with the variance c / in and of B with c / out give A Aᵀ and Bᵀ B the diagonal c, and
-// the entries of B A the variance r c² / (in out), which is to be 2 / (in + out).
+// If the entries of A have the variance c / in and those of B c / out, A Aᵀ and Bᵀ B have the
+// diagonal c, and the entries of B A the variance r c² / (in out), which should be 2 / (in + out).
 Init init_of(int64_t width, int64_t in, int64_t out, int64_t rank) {
   const auto number = [](int64_t n) { return static_cast<double>(n); };
   const double c = std::sqrt(2 * number(in) * number(out) / (number(rank) * number(in + out)));

@@ -105,7 +105,7 @@ StateDict Module::state_dict() const {
 
 void Module::load_state_dict(const StateDict& state) {
   StateDict own = state_dict();
-  // Version 0.1 counted the normalisers of fewer variants: a count that is missing keeps its value.
+  // Version 0.1 counted the normalisers of fewer variants: a missing count keeps its value.
   std::erase_if(own, [&](const auto& entry) {
     return entry.first.ends_with("nonpositive_normalizers") && !state.contains(entry.first);
   });

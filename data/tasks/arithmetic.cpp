@@ -1,6 +1,6 @@
-// arithmetic: an expression modulo m, and its value (Deletang et al. 2022, arXiv 2207.02098; as drawn by Beck et
-// al. 2024, arXiv 2405.04517, and Grazzi et al. 2024, arXiv 2411.12537). Without brackets a finite state suffices,
-// with them a stack is needed.
+// arithmetic: an expression modulo m, and its value (Deletang et al. 2022, arXiv 2207.02098; drawn
+// as by Beck et al. 2024, arXiv 2405.04517, and Grazzi et al. 2024, arXiv 2411.12537). Without
+// brackets a finite state suffices; with brackets a stack is needed.
 #include <algorithm>
 
 #include "longhand/data/registry.h"
@@ -101,8 +101,8 @@ class Expression {
   size_t at_ = 0;
 };
 
-// The tokens that a model reads of an expression of this length. The source counts the result, too, and with
-// brackets a token behind it; without, lengths are odd: numbers, one operation fewer, "=", the result.
+// The input tokens for an expression of this length. The source also counts the result and, with
+// brackets, a token after it; else lengths are odd: numbers, one operation fewer, "=", result.
 int64_t inputs(const ArithmeticOptions& o, int64_t length) {
   return o.brackets ? std::max<int64_t>(length, 5) - 2 : 2 * ((length + 1) / 2) - 2;
 }

@@ -1,5 +1,5 @@
-// compression: random tokens, all of which are to be told from the vector of the last one (MAD, see mad.h).
-// What a model puts after its blocks for this is model.reconstruct (attention/model/transformer_config.h).
+// compression: random tokens, which must all be reconstructed from the vector of the last one (MAD,
+// see mad.h), by model.reconstruct after the blocks (attention/model/transformer_config.h).
 #include <algorithm>
 
 #include "longhand/data/registry.h"

@@ -1,4 +1,4 @@
-// copy: symbols, a pause, a delimiter, and then the symbols must be reproduced (Hochreiter &
+// copy: symbols, a pause and a delimiter, after which the symbols must be reproduced (Hochreiter &
 // Schmidhuber 1997; as a test of long memory, Arjovsky et al. 2016, arXiv 1511.06464).
 //
 // selective_copy: the same, with the symbols scattered among blanks (Gu & Dao 2023, "Mamba",
@@ -13,10 +13,10 @@ namespace longhand::data {
 namespace {
 
 /// Examples of `length` tokens: `count` symbols among blanks, a delimiter, and `count` blanks whose
-/// targets are the symbols, in order; all other targets are ignored. Tokens: 0 is the blank,
-/// 1 … symbols the symbols, symbols + 1 the delimiter. Without `scattered` the symbols come first,
-/// followed by the blanks; with it every choice of positions before the delimiter is equally likely, or each
-/// blank stands before one of the symbols, each equally likely (Poli et al. 2024, arXiv 2403.17844).
+/// targets are the symbols, in order; all other targets are ignored. Tokens: 0 is the blank, 1 …
+/// symbols the symbols, symbols + 1 the delimiter. Without `scattered` the symbols come first,
+/// followed by the blanks. With it, all choices of positions before the delimiter are equally
+/// likely, or each blank precedes a symbol chosen uniformly (Poli et al. 2024, arXiv 2403.17844).
 /// Lists of lengths and counts describe a mixture, one segment for each.
 struct CopyOptions {
   std::vector<int64_t> length{64}, count{16};

@@ -1,5 +1,5 @@
-// fuzzy_recall: as in_context_recall, but keys and values are sequences of 1 to 3 tokens, without marks of
-// where one ends (MAD, see mad.h). In validation and test, keys have the greatest length.
+// fuzzy_recall: like in_context_recall, but keys and values are sequences of 1 to 3 tokens, without
+// delimiters (MAD, see mad.h). In validation and test, keys have the greatest length.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -13,8 +13,8 @@ namespace {
 
 using Motif = std::vector<int32_t>;
 
-/// Tokens: those of keys, those of values, noise, padding; without multi_query, the last one stands before
-/// the key that is asked for.
+/// Tokens: keys, values, noise, padding; without multi_query, the last one precedes the key that is
+/// asked for.
 struct FuzzyOptions : AnswerOptions {
   int64_t k_motif_size = 3, v_motif_size = 3;
 
@@ -63,8 +63,8 @@ Recited draw_motifs(const FuzzyOptions& o, RandomStream& random, int64_t length,
               answer = draw_value(from_one_to(random, o.v_motif_size));
   const int64_t pair = std::ssize(asked) + std::ssize(answer);
 
-  // The pair that is asked for comes where the sequence reaches a place drawn beforehand, or where the key is
-  // drawn. The place may lie behind the end: then the answer cannot be known, as in the code of the paper.
+  // The pair asked for comes where the sequence reaches a place drawn beforehand, or where its key
+  // is drawn. The place may lie beyond the end: the answer is then unknown, as in the paper's code.
   const auto place = static_cast<int64_t>(random.below(length - 2 * pair));
   bool placed = false;
   std::map<Motif, Motif> value_of{{asked, answer}};

@@ -16,7 +16,7 @@ class Generated : public Dataset {
     const Generator examples = generator.fork(split);
     for (size_t s = 0; s < segments.size(); ++s) {
       if (segments[s].sizes.*size == 0) continue;
-      // Generators of segments other than the first, which has those of a task of one segment.
+      // The first segment has the generators of a task with one segment; others have their own.
       const Generator own = s == 0 ? examples : examples.fork("segment").fork(s);
       const int64_t begin = this->size();
       parts_.push_back({segments[s], own, begin, begin + segments[s].sizes.*size});
@@ -46,8 +46,8 @@ class Generated : public Dataset {
     return batch;
   }
 
-  // Options determine all examples, which may be too many to draw: the first ones show that this
-  // version draws the same.
+  // The options determine all examples, which may be too many to generate: the first ones show that
+  // this version generates the same ones.
   std::string fingerprint() const override {
     constexpr int64_t most = 256;
     ContentHasher hasher;
@@ -85,7 +85,7 @@ class Generated : public Dataset {
 
   void example(const Part& part, int64_t index, std::span<int32_t> tokens,
                std::span<int32_t> targets) const {
-    // A split with a quarter of all examples is missed this many times with probability 1e-125.
+    // A split with a quarter of all examples is missed this often in a row with probability 1e-125.
     constexpr int tries = 1000;
     RandomStream random(part.examples.fork(static_cast<uint64_t>(index)));
     const GeneratedSegment& segment = part.segment;

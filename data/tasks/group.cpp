@@ -1,7 +1,7 @@
-// group: elements of a group, and their product so far. A state that only decays and adds cannot follow it
-// if the group is not solvable, as S5 and A5 are (Merrill, Petty & Sabharwal 2024, "The Illusion of State in
-// State-Space Models", arXiv 2404.08819); Grazzi et al. 2024, arXiv 2411.12537, section 5.2, on which recurrences can,
-// and its variants with transpositions alone and with several tokens for an element.
+// group: elements of a group, and their product so far. A state that only decays and adds cannot
+// track it in a non-solvable group, like S5 and A5 (Merrill, Petty & Sabharwal 2024, "The Illusion
+// of State in State-Space Models", arXiv 2404.08819). Recurrences that can, and variants with only
+// transpositions or several tokens per element: Grazzi et al. 2024, arXiv 2411.12537, section 5.2.
 #include <algorithm>
 #include <map>
 #include <memory>

@@ -8,14 +8,14 @@
 namespace longhand::data {
 namespace {
 
-// Tokens: keys, values, noise; without multi_query, the last one stands before the key that is asked for.
-// A sequence of `length` tokens, plus the special one.
+// Draws a sequence of `length` tokens, plus the special one. Tokens: keys, values, noise; without
+// multi_query, the last one precedes the key that is asked for.
 Recited draw_pairs(const AnswerOptions& o, RandomStream& random, int64_t length) {
   constexpr int32_t unseen = -1;
   const int64_t keys = o.keys(), values = o.values(), pairs = length / 2;
   Recited drawn;
   std::vector<int32_t> value_of, seen;
-  // Noise may take the place of every pair but the last, so that no key is left to ask for.
+  // Noise may replace every pair but the last, which leaves no key to ask for.
   do {
     drawn = {};
     value_of.assign(static_cast<size_t>(keys), unseen);

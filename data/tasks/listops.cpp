@@ -34,7 +34,7 @@ struct ListopsOptions {
   SplitSizes sizes{96000, 2000, 2000};
   SplitFractions fractions;
 
-  // A token is a byte, in an array that doubles; the end and the value of each take 12.
+  // A token is a byte, in an array that doubles; each expression's end and value take 12 bytes.
   DataMemory memory() const {
     if (!path.empty()) return {.bytes = bytes_of_files(path)};
     DataMemory out{.examples = static_cast<double>(sizes.train)};

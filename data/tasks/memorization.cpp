@@ -1,5 +1,5 @@
-// memorization: keys, each followed by a token in whose place its value is to be given. The values are the
-// same in all sequences, so that they are learned from training rather than read (MAD, see mad.h).
+// memorization: keys, each followed by a placeholder whose target is the key's value. Values are
+// the same in all sequences, and so learned in training rather than read (MAD, see mad.h).
 #include <numeric>
 #include <vector>
 
@@ -9,7 +9,7 @@
 namespace longhand::data {
 namespace {
 
-/// Tokens: keys, values, noise, the token in whose place a value is asked for.
+/// Tokens: keys, values, noise, the placeholder at which a value is asked for.
 struct MemorizationOptions : MixtureOfLengths {
   int64_t vocabulary = 256;
   Noise noise{};

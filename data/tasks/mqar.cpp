@@ -115,8 +115,8 @@ struct Recall {
     return all;
   }
 
-  // P distinct gaps below `places`, drawn without replacement, each with probability proportional to its weight
-  // among the remaining ones: the order of exponential variates with these rates has this law.
+  // P distinct gaps below `places`, drawn without replacement, each with probability proportional
+  // to its weight among the remaining ones, like the order of exponential variates of these rates.
   std::vector<int64_t> choose_gaps(RandomStream& random, size_t places) const {
     std::vector<std::pair<double, int64_t>> arrivals(places);
     for (size_t g = 0; g < places; ++g)

@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* debian_folder = "/usr/share/datasets/fashion-mnist";
 
-// Returns the first `most` bytes of a file, or all if it has fewer, decompressed if it is compressed.
-// When there are as many, more(bytes) may return a larger number to go on.
+// Returns the first `most` bytes of a file, or all if it has fewer, decompressed if necessary. Once
+// these are read, more(bytes) may return a larger number to continue.
 template <class More>
 std::vector<uint8_t> read_unpacked(const fs::path& path, size_t most, More more) {
   check<DataError>(!is_folder(path), path.string(), ": expected a file, got a folder");

@@ -40,8 +40,8 @@ bool names_text(const std::string& word) {
                           "message", "title", "x"});
 }
 
-// A first line whose label no other line has, and that is named like a column or the only label that is
-// no integer, is a header that data.header does not announce.
+// A first line is an undeclared header if no other line has its label, and if it is named like a
+// column or its label is the only one that is not an integer.
 void check_no_header(const std::vector<Example>& examples, const std::string& file) {
   const Example& first = examples.front();
   bool integers = true;
@@ -57,8 +57,8 @@ void check_no_header(const std::vector<Example>& examples, const std::string& fi
                    "'; set data.header = true, or, if it is an example, move it down");
 }
 
-// A header whose label is that of examples is an example. One that names the columns the other way round
-// shows that the default columns are the wrong ones.
+// A header with a label that examples have is an example. One that names the columns in reverse
+// order shows that the default columns are wrong.
 void check_header(const Record& header, const std::vector<Example>& examples, bool by_name) {
   if (header.fields.empty()) return;
   const std::string &label = header.fields[0].text, &text = header.fields[1].text;

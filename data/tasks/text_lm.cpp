@@ -44,7 +44,7 @@ class Windows : public Dataset {
     return batch;
   }
 
-  // Of the text and the windows: those that overlap have many times its bytes.
+  // Hashes the text and the window layout: overlapping windows have many times its bytes.
   std::string fingerprint() const override {
     Digester digester;
     digester.update(

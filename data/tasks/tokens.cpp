@@ -6,8 +6,8 @@
 //            (S) or (S, K)  numbers, or labels 0 and 1, if data.targets says so
 //   lengths  (S)            optional: how many tokens of a row are real, 1 … N
 //
-// Attributes of the root, all optional, state what the numbers do not show: task (a name),
-// vocabulary, classes, causal, bytes, labels (the names of the classes, one a line). Rows are read on demand: the file may exceed memory.
+// Optional root attributes state what arrays do not show: task (a name), vocabulary, classes,
+// causal, bytes, labels (of classes, a line each). Rows are read on demand: files may exceed memory.
 
 #include <algorithm>
 #include <cmath>
@@ -30,7 +30,7 @@ namespace {
 
 using File = std::shared_ptr<const Hdf5Reader>;
 
-// Opens a file. Of a file of Longhand, every byte is compared with the digest at its end first.
+// Opens a file. For a Longhand file, every byte is first compared with the digest at its end.
 File open_verified(const std::string& path) {
   RegularFile on_disk(path);
   const bool sealed = has_trailer(on_disk, data_file);
@@ -50,8 +50,8 @@ File open_verified(const std::string& path) {
   return file;
 }
 
-/// Refuses misspelt names in a group; `what` is in it. Attributes are listed only behind a guard (see
-/// Hdf5Reader::attributes()), as the program has one.
+/// Rejects misspelt names in a group; `what` names its contents. Attributes are listed only behind
+/// a guard, as in the program (see Hdf5Reader::attributes()).
 void check_names(const Hdf5Reader& file, const std::string& group, const std::string& what,
                  const std::vector<std::string>& children,
                  const std::vector<std::string>& attributes) {
@@ -116,8 +116,8 @@ class StoredTokens final : public Dataset {
     int64_t token = -1, target = -1;
   };
 
-  // Reads everything once, checks it, and returns the largest values. They must lie below the limits,
-  // the attributes of the file, and be those whose hash the file has, if it has one.
+  // Reads and checks everything once, and returns the largest values. They must be below the
+  // limits, which are attributes of the file, and match the hash in the file, if it has one.
   Largest check_values(int64_t token_limit, int64_t target_limit) {
     Largest largest;
     ContentHasher hasher;
@@ -169,7 +169,7 @@ class StoredTokens final : public Dataset {
           Tensor::empty({count, columns_}, kind_ == TargetKind::labels ? DType::u8 : DType::f32);
     const int64_t longest = batch.tokens.size(1);
 
-    // In file order, adjacent rows at once.
+    // In file order, adjacent rows together.
     std::vector<int64_t> order = indices_from(0, std::ssize(rows));
     std::ranges::sort(order, [&](int64_t a, int64_t b) { return rows[a] < rows[b]; });
     for (int64_t i = 0; i < count;) {
@@ -275,7 +275,7 @@ class StoredTokens final : public Dataset {
   std::string hash_;              // content_hash() once check_values() has read everything
 };
 
-// An optional count in the file; 0 if it is missing.
+// Returns an optional count from the file; 0 if it is missing.
 int64_t stated(const Hdf5Reader& file, const std::string& key) {
   if (!file.has_attribute("/", key)) return 0;
   const auto count = file.attribute_as<int64_t>("/", key);
@@ -288,7 +288,7 @@ bool flag(const Hdf5Reader& file, const std::string& key) {
   return file.has_attribute("/", key) && file.attribute_as<int64_t>("/", key) != 0;
 }
 
-/// The names of the classes in the file, one a line; empty: it states none.
+/// The class names in the file, one per line; empty: it states none.
 std::vector<std::string> labels_of(const Hdf5Reader& file) {
   if (!file.has_attribute("/", "labels")) return {};
   return split_at(file.attribute_as<std::string>("/", "labels"), '\n');
