@@ -60,8 +60,8 @@ Variable silu(const Variable& x);
 Variable softplus(const Variable& x, double inner = 1, double outer = 1);
 /// [cos x, sin x] for x (…, m): (…, 2m).
 Variable cos_sin(const Variable& x);
-/// Rotates each pair (x_l, x_{l+R}) of the first 2 R channels of x (…, D) by an angle, given by its cosine and sine as
-/// turns (…, 2 R) = [cos, sin], which broadcast; other channels stay. Throws ShapeError unless 2 R <= D.
+/// Rotates the pairs (x_l, x_{l+R}) of the first 2 R channels of x (…, D) by the angles of turns
+/// (…, 2 R) = [cos, sin], which broadcasts; others stay. Throws ShapeError unless 2 R <= D.
 Variable rotate_pairs(const Variable& x, const Variable& turns);
 
 // ---- products ----------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ Variables linear(const Variable& x, const ShortVector<LinearParameters>& layers,
                  const LinearOptions& options = {});
 /// The Moore-Penrose inverses (…, n, m) of matrices a (…, m, n). Singular values that do not exceed
 /// tolerance times the largest one count as 0 (see inverted_svd() in core/linalg.h). The gradient
-/// assumes that the rank is constant. Computed in f64, since the condition number multiplies errors.
+/// assumes a constant rank. Computed in f64, since the condition number multiplies errors.
 Variable pinv(const Variable& a, double tolerance = 1e-12);
 /// `iterations` steps of Z <- Z/4 (13 I - AZ (15 I - AZ (7 I - AZ))) for each of a's matrices (…,
 /// m, m), from Z = start of the same shape. They converge to A⁺ if start is close enough to it,
@@ -112,7 +112,7 @@ Variable pinv(const Variable& a, double tolerance = 1e-12);
 /// 2021 (arXiv 2102.03902), eq. 11.
 Variable iterative_pinv(const Variable& a, const Variable& start, int64_t iterations);
 /// The Tikhonov-regularised inverses (aᵀ a + eps I)⁻¹ aᵀ, (…, n, m), of a (…, m, n) with m >= n,
-/// for eps > 0. They approach the Moore-Penrose inverses as eps approaches 0; a need not be symmetric.
+/// for eps > 0. They approach the Moore-Penrose inverses for eps -> 0; a need not be symmetric.
 Variable ridge_inverse(const Variable& a, double eps);
 /// Arguments of depthwise_conv1d().
 struct DepthwiseConvOptions {
@@ -148,7 +148,7 @@ Variable layer_norm(const Variable& x, const Variable& weight, const Variable& b
 /// x / sqrt(mean x² + eps) * weight over the last axis. weight is (n) or undefined. Zhang &
 /// Sennrich 2019 (arXiv 1910.07467), eq. 4.
 Variable rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
-/// rms_norm(silu(x), weight, eps) in one pass over memory, for the same shapes and with the same errors.
+/// rms_norm(silu(x), weight, eps) in one pass over memory, with the same shapes and errors.
 Variable silu_rms_norm(const Variable& x, const Variable& weight, double eps = 1e-6);
 /// The function that a gate applies to its logits z: z / (1 + e^-z), or 1 / (1 + e^-z).
 enum class GateFunction { silu, sigmoid };

@@ -29,8 +29,8 @@ using BackwardOfAll =
 
 namespace detail {
 
-/// A recorded operation, or a leaf. It holds no values: only what the backward function has captured
-/// stays alive.
+/// A recorded operation, or a leaf. It holds no values: only what the backward function has
+/// captured stays alive.
 struct Node {
   Shape shape;
   Strides strides;  // of a dense gradient
@@ -142,8 +142,8 @@ class GradSlot {
   bool served_ = false;
 };
 
-/// Whether an operation with these inputs is recorded: one of them needs a gradient, and recording is
-/// enabled (no NoGrad).
+/// Whether an operation with these inputs is recorded: one of them needs a gradient, and recording
+/// is enabled (no NoGrad).
 bool is_recorded(std::span<const Variable> inputs);
 
 /// Returns the result of an operation as a Variable with its inputs and backward function, which is
@@ -174,9 +174,9 @@ Variables record_all(std::string_view op, const ShortVector<Tensor>& outs,
 /// graph. Without a seed, root must have one element, and the seed is 1. Gradients are first-order:
 /// the backward pass is not recorded.
 ///
-/// Throws Error if the graph has already been freed or a backward function omits a required gradient
-/// (naming the operation and the input), ShapeError if the seed does not have root's shape.
-/// Exceptions of backward functions propagate; some leaves may then have no gradients.
+/// Throws Error if the graph has already been freed or a backward function omits a required
+/// gradient (naming the operation and the input), ShapeError if the seed does not have root's
+/// shape. Exceptions of backward functions propagate; some leaves may then have no gradients.
 ///
 /// Graphs that share no leaf may be built and differentiated on several threads concurrently.
 void backward(const Variable& root, const Tensor& seed = {});

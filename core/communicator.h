@@ -37,9 +37,9 @@ struct Message {
   double begin = 0, end = 0;
 };
 
-/// A group of processes, called ranks, that run the same program. All operations are collective: every
-/// rank calls the same ones in the same order, with tensors of the same shape and dtype. A group of one
-/// rank does nothing, at no cost.
+/// A group of processes, called ranks, that run the same program. All operations are collective:
+/// every rank calls the same ones in the same order, with tensors of the same shape and dtype. A
+/// group of one rank does nothing, at no cost.
 ///
 /// Operations are carried out one at a time, in the order of their calls. Tensors must be
 /// contiguous. Transport errors are thrown as Error, by wait() or by the call itself; the group
@@ -106,8 +106,8 @@ struct Difference {
 /// Compares hashes of state that must be equal on all ranks. Empty if all are equal.
 std::optional<Difference> first_difference(Communicator& ranks, const std::string& text);
 
-/// out = the sum of x (P, …) over its first axis by a binary tree, (0 + 1) + (2 + 3), …, for f32, f64
-/// and i64: what Communicator::start_sum() computes. Overwrites x.
+/// out = the sum of x (P, …) over its first axis by a binary tree, (0 + 1) + (2 + 3), …, for f32,
+/// f64 and i64: what Communicator::start_sum() computes. Overwrites x.
 void tree_sum(Tensor& out, Tensor& x);
 
 }  // namespace longhand

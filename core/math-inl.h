@@ -79,8 +79,8 @@ T exp(T x) {
   return x != x ? x : low;
 }
 
-// (log(1 + f) - 2 s) / (s z) for s = f / (2 + f), z = s² and 1 + f between sqrt(1/2) and sqrt 2. The relative error of
-// the logarithm is 2^-35 (f32), 2^-59 (f64).
+// (log(1 + f) - 2 s) / (s z) for s = f / (2 + f), z = s² and 1 + f between sqrt(1/2) and sqrt 2.
+// The relative error of the logarithm is 2^-35 (f32), 2^-59 (f64).
 inline float log_tail(float z) {
   return horner(z, 0.242788568f, 0.284987926f, 0.400009722f, 0.666666627f);
 }

@@ -16,8 +16,8 @@ namespace longhand::math {
 /// below the smallest normal number, as for -infinity; infinity above the largest; NaN for NaN.
 float exp(float x);
 double exp(double x);
-/// log x, within 0.9 ulp (f32 and f64), of subnormal numbers too; -infinity for 0, infinity for infinity, NaN
-/// below 0 and for NaN.
+/// log x, within 0.9 ulp (f32 and f64), of subnormal numbers too; -infinity for 0, infinity for
+/// infinity, NaN below 0 and for NaN.
 float log(float x);
 double log(double x);
 /// tanh x, within 2.63 ulp (f32) and 2.6 ulp (f64). Odd, and -0 for -0; exactly 1 for large x.
@@ -29,7 +29,7 @@ struct CosSin {
   T cos, sin;
 };
 /// Both with an absolute error of at most 1.2e-7 (f32) and 3e-16 (f64) for |x| < 2^22. For larger
-/// |x|, whose phase a float hardly resolves, they are only guaranteed to be in [-1, 1]. NaN for NaN.
+/// |x|, whose phase a float hardly resolves, they are only certain to be in [-1, 1]. NaN for NaN.
 CosSin<float> cos_sin(float x);
 CosSin<double> cos_sin(double x);
 

@@ -34,9 +34,9 @@ using EffectiveSections = std::map<std::string, EffectiveValues>;
 /// code. Components read them by declaring their own options: see core/schema.h.
 class Options {
  public:
-  /// A value and its location in errors, such as "config.toml:12:3". An `optional` value need not be
-  /// read, and is ignored if its reader does not accept it: it belongs to a type in the file that
-  /// the command line has replaced.
+  /// A value and its location in errors, such as "config.toml:12:3". An `optional` value need not
+  /// be read, and is ignored if its reader does not accept it: it belongs to a type in the file
+  /// that the command line has replaced.
   struct Given {
     OptionValue value;
     std::string where{};
@@ -62,8 +62,8 @@ class Options {
   /// value if the option was not given. For conditions that a describe() cannot state.
   void require(bool ok, std::string_view key, const std::string& message) const;
 
-  /// Throws ConfigError for the first key that is not in `known` and not optional, naming the nearest
-  /// known one, or all of them if none is near.
+  /// Throws ConfigError for the first key that is not in `known` and not optional, naming the
+  /// nearest known one, or all of them if none is near.
   void check_known(const std::vector<std::string>& known) const;
 
  private:

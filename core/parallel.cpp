@@ -219,7 +219,7 @@ class Pool {
       }
   }
 
-  // Helps with loops until there has been none for longer than the usual gaps within a training step.
+  // Helps with loops until none came for longer than the usual gaps within a training step.
   void help() {
     using Clock = std::chrono::steady_clock;
     const Number number(numbers_);

@@ -16,7 +16,7 @@ namespace longhand {
 int threads();
 
 /// Sets the number of threads, 1 to 1024, which may exceed the number of cores. Must not be called
-/// while work is running. Throws ConfigError for other n, or for n > 1 if OpenBLAS is not thread-safe.
+/// while work is running. Throws ConfigError for other n, or n > 1 if OpenBLAS is not thread-safe.
 void set_threads(int n);
 
 namespace detail {

@@ -155,9 +155,9 @@ class OptionVisitor {
 };
 
 /// Reads `section` into an options struct. Throws ConfigError for values of another type or out of
-/// range, and for options that are set but do not apply, naming section, option, location, the value
-/// found and the expected one. Call check_unknown() after the last describe() that reads the section,
-/// which must outlive the reader.
+/// range, and for options that are set but do not apply, naming section, option, location, the
+/// value found and the expected one. Call check_unknown() after the last describe() that reads the
+/// section, which must outlive the reader.
 class OptionReader final : public OptionVisitor {
  public:
   explicit OptionReader(const Options& section) : section_(section) {}
@@ -201,7 +201,7 @@ S read_options(const Options& section, S options = {}, EffectiveValues* values =
   return options;
 }
 
-/// The same for a section with no other declarations: an option that S does not declare is an error.
+/// The same for a section with no other declarations: options that S does not declare are errors.
 template <class S>
 S read_section(const Options& section, S options = {}, EffectiveValues* values = nullptr) {
   OptionReader reader(section);

@@ -13,8 +13,8 @@ inline constexpr Isa all_isas[] = {Isa::baseline, Isa::avx2, Isa::avx512};
 Isa machine_isa();
 
 /// The set in use: the best one, or the one named by the environment variable LONGHAND_ISA
-/// (baseline, avx2 or avx512), which is read once. Throws ConfigError if LONGHAND_ISA is not the name
-/// of a set, or names one that this CPU does not support.
+/// (baseline, avx2 or avx512), which is read once. Throws ConfigError if LONGHAND_ISA is not the
+/// name of a set, or names one that this CPU does not support.
 Isa isa();
 
 /// The result of isa() if LONGHAND_ISA is `requested` (empty: not set) on a CPU whose best set is

@@ -15,8 +15,8 @@ struct Estimate {
   int64_t count = 0;
 };
 
-/// The mean of independent values, with the interval mean +- t s / sqrt(n) of Student's distribution
-/// with n - 1 degrees of freedom.
+/// The mean of independent values, with the interval mean +- t s / sqrt(n) of Student's
+/// distribution with n - 1 degrees of freedom.
 Estimate estimate(std::span<const double> values);
 
 /// The mean m of independent positive values, such as times and errors, with an interval for its
@@ -61,18 +61,18 @@ Estimate ratio(std::span<const double> values, std::span<const double> counts);
 /// The difference of two fractions of successes, paired by group: Σ differences / Σ trials, where a
 /// group's difference is that of its successes. The 95 % interval is that of ratio() with two more
 /// groups of the mean number of trials t and differences ± s / √2, clipped to -1 … 1: the half
-/// observation that Agresti and Min (2005) add to each cell of the 2 x 2 table. Without it, few groups
-/// that differ underestimate the spread. s is the largest difference of a group, or t if fewer than
-/// five groups differ, which do not show how much they may.
+/// observation that Agresti and Min (2005) add to each cell of the 2 x 2 table. Without it, few
+/// groups that differ underestimate the spread. s is the largest difference of a group, or t if
+/// fewer than five groups differ, which do not show how much they may.
 Estimate paired_difference(std::span<const double> differences, std::span<const double> trials);
 
-/// The fraction of successes if trials come in independent groups, such as the tokens of an example.
+/// The fraction of successes if trials come in independent groups, such as an example's tokens.
 /// With g = (Σ t_i)² / Σ t_i² groups (Kish 1965), the 95 % interval is the intersection of two:
 ///
 /// - Wilson's for p (1 - p) / V trials, at most Σ t_i, where V = g / (g - 1) Σ (s_i - p t_i)² /
 ///   (Σ t_i)² is the variance of p between groups (g trials if V is 0), with Student's quantile in
-///   place of the normal one. Its degrees of freedom are the number of groups with a failure, or with
-///   a success if that is smaller, and at most g - 1: few groups say little about V.
+///   place of the normal one. Its degrees of freedom are the number of groups with a failure, or
+///   with a success if that is smaller, and at most g - 1: few groups say little about V.
 /// - Clopper and Pearson's (1934) for g trials, whose variance is never smaller.
 ///
 /// NaN without trials, no interval for one group. Throws Error if the numbers of elements differ.

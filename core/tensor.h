@@ -138,7 +138,7 @@ inline void copy_into(Tensor&& out, const Tensor& in) { copy_into(out, in); }
 /// out = beta out + in, element by element, of one shape and float dtype; beta = 0 never reads out.
 void accumulate_into(Tensor& out, double beta, const Tensor& in);
 
-/// Whether dtypes, shapes and elements are bitwise identical; NaNs with the same bits are.
+/// Whether dtypes, shapes and elements are bitwise identical; NaNs with the same bits are equal.
 bool identical(const Tensor& a, const Tensor& b);
 
 template <class T>

@@ -31,8 +31,8 @@ void put(Bytes& out, T value) {
 inline void put(Bytes& out, ByteView bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); }
 inline void put(Bytes& out, std::string_view text) { put(out, bytes_of(text)); }
 
-/// The `size` bytes from `begin` on. Throws DataError, naming `file` and `what`, if they are not all
-/// there.
+/// The `size` bytes from `begin` on. Throws DataError, naming `file` and `what`, if they are not
+/// all there.
 inline ByteView part(ByteView bytes, uint64_t begin, uint64_t size, const std::string& file,
                      const char* what) {
   check<DataError>(begin <= bytes.size() && size <= bytes.size() - begin, file, ": ", what,

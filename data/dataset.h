@@ -26,7 +26,7 @@ TargetKind target_kind(const std::string& name);
 
 struct Batch {
   Tensor tokens;  // (B, N) i32, padded with 0 at the end
-  /// i32: (B) classes of sequences, or (B, N) classes of tokens; f32: (B, K) numbers; u8: (B, K) labels.
+  /// i32: classes of sequences (B) or tokens (B, N); f32: numbers (B, K); u8: labels (B, K).
   Tensor targets;
   Tensor lengths;  // (B) i32, tokens without padding; undefined if no sequence is padded
 
@@ -53,8 +53,8 @@ class Dataset {
   /// Returns the examples as a batch, padded to the longest of them. Throws DataError if data
   /// cannot be read or is out of range.
   virtual Batch collate(std::span<const int64_t> indices) const = 0;
-  /// Identifies the examples, to compare the data of a run with those at hand: content_hash() of all of
-  /// them, unless the first ones determine the others, or a hash of their source is faster.
+  /// Identifies the examples, to compare the data of a run with those at hand: content_hash() of
+  /// all of them, unless the first ones determine the others, or a hash of their source is faster.
   virtual std::string fingerprint() const;
   /// The parts of a mixture, which evaluation reports one by one; empty for most datasets.
   virtual std::vector<Segment> segments() const { return {}; }

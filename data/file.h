@@ -48,7 +48,7 @@ class RegularFile {
   uint64_t size_ = 0;
 };
 
-/// Returns all bytes of a regular file. Throws DataError if it is missing, unreadable or anything else.
+/// Returns all bytes of a file. Throws DataError if it is missing, unreadable or not regular.
 std::vector<std::byte> read_file(const std::filesystem::path& path);
 
 /// The same as text.
@@ -66,9 +66,9 @@ void write_file_durably(const std::filesystem::path& path, std::span<const std::
 /// The same for text.
 void write_file_durably(const std::filesystem::path& path, std::string_view text);
 
-/// Appends text to a file, which is created if it does not exist. Throws DataError with the system's
-/// reason; the file then ends where it did before, as far as the file system still allows. The text
-/// survives a crash of the process, but a power cut only after sync_file().
+/// Appends text to a file, which is created if it does not exist. Throws DataError with the
+/// system's reason; the file then ends where it did before, as far as the file system still allows.
+/// The text survives a crash of the process, but a power cut only after sync_file().
 void append_to_file(const std::filesystem::path& path, std::string_view text);
 
 /// Makes the contents of a file, and its entry in its directory, durable. Throws DataError.

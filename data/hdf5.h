@@ -1,9 +1,9 @@
 // HDF5 files: written as images in memory, read from images or from disk. The only interface to
 // libhdf5.
 //
-// libhdf5 never writes to disk here: it crashes the process at exit if the disk is full, and it does
-// not detect damage. To write a file, pass the image to write_file_durably(); to detect damage, store
-// a digest of the image (see file.h).
+// libhdf5 never writes to disk here: it crashes the process at exit if the disk is full, and it
+// does not detect damage. To write a file, pass the image to write_file_durably(); to detect
+// damage, store a digest of the image (see file.h).
 #pragma once
 
 #include <cstddef>
@@ -42,9 +42,9 @@ struct Survey {
 /// counted. Does not call the guard: libhdf5 may crash.
 Survey survey(const RegularFile& file);
 
-/// Builds a file in memory. Paths are "group/group/name"; groups are created when they are first named.
-/// The same calls give the same bytes. All functions throw DataError with libhdf5's reason if they
-/// fail, for example because the path exists.
+/// Builds a file in memory. Paths are "group/group/name"; groups are created when they are first
+/// named. The same calls give the same bytes. All functions throw DataError with libhdf5's reason
+/// if they fail, for example because the path exists.
 class Hdf5Writer {
  public:
   Hdf5Writer();
@@ -55,8 +55,8 @@ class Hdf5Writer {
   void put(const std::string& path, const Tensor& value);
   /// A dataset to be filled by put_rows(), compressed, with checksums. rank >= 1.
   void create_rows(const std::string& path, StoredType type, const Shape& shape);
-  /// Writes rows begin, begin + 1, … along the first axis of a dataset made by create_rows(). Throws
-  /// DataError for integers that do not fit the stored type.
+  /// Writes rows begin, begin + 1, … along the first axis of a dataset made by create_rows().
+  /// Throws DataError for integers that do not fit the stored type.
   void put_rows(const std::string& path, int64_t begin, const Tensor& rows);
   /// An attribute of a group or dataset; "/" is the root. Below 64 KB; text without NUL.
   void attribute(const std::string& path, const std::string& key, const AttributeValue& value);
@@ -108,15 +108,15 @@ class Hdf5Reader {
   DType dtype(const std::string& path) const;
   /// Reads a whole dataset. Throws for integers beyond i64.
   Tensor read(const std::string& path) const;
-  /// Reads rows begin … end-1 along the first axis, as `dtype`. Throws for integers that do not fit,
-  /// and for floats if `dtype` is an integer type.
+  /// Reads rows begin … end-1 along the first axis, as `dtype`. Throws for integers that do not
+  /// fit, and for floats if `dtype` is an integer type.
   Tensor read_rows(const std::string& path, int64_t begin, int64_t end, DType dtype) const;
 
   bool has_attribute(const std::string& path, const std::string& key) const;
-  /// Names in alphabetical order. libhdf5 may crash here on damaged attributes: only behind a guard.
+  /// Names in alphabetical order. Damaged attributes may crash libhdf5: only behind a guard.
   std::vector<std::string> attributes(const std::string& path) const;
-  /// Reads an attribute of one value; throws if there is none. Text may have fixed length or, in files on
-  /// disk, variable length; libhdf5 may crash on the latter.
+  /// Reads an attribute of one value; throws if there is none. Text may have fixed length or, in
+  /// files on disk, variable length; libhdf5 may crash on the latter.
   AttributeValue attribute(const std::string& path, const std::string& key) const;
   /// An attribute of type T: int64_t, double (integers count) or std::string.
   template <class T>

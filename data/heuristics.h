@@ -67,12 +67,12 @@ struct HeuristicOptions {
 ///
 ///   majority         the most frequent class
 ///   length           the most frequent class of sequences of similar length
-///   first token      the most frequent class after the same first token: in listops the root operator
+///   first token      the most frequent class after the same first token (listops: the root operator)
 ///   bag of tokens    naive Bayes over token counts, which ignore the order (of bytes in texts)
 ///   current token    the most frequent target of the same token, for tasks with a target per token
 ///   values shown     mqar, mqar_stacked, mqar_overwrite: a random value of the example (of those
 ///                    so far), whatever its key
-///   first value      mqar_overwrite: the first value of the key, as if it had never been overwritten
+///   first value      mqar_overwrite: the first value of the key, as if it were never overwritten
 ///   any value        mqar_overwrite: a random value of the key
 ///   tokens shown     copy, selective_copy, induction: a random token before the target
 ///   last bits        parity: the most frequent target after the same 8 bits

@@ -13,8 +13,8 @@
 
 namespace longhand::data {
 
-/// The sequences, stored contiguously, with one target each or, `per_token`, with one for each token.
-/// Token is uint8_t, for tokens below 256, or int32_t.
+/// The sequences, stored contiguously, with one target each or, `per_token`, with one for each
+/// token. Token is uint8_t, for tokens below 256, or int32_t.
 template <class Token>
 class SequencesOf {
  public:

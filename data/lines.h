@@ -17,14 +17,14 @@ bool is_folder(const std::filesystem::path& path);
 /// file without line breaks does not exhaust memory.
 inline constexpr size_t most_line_bytes = size_t{64} << 20;
 
-/// Reads the lines of a regular file. Throws DataError, naming file and line, if it cannot be read, and
-/// for a line of more than most_line_bytes.
+/// Reads the lines of a regular file. Throws DataError, naming file and line, if it cannot be read,
+/// and for a line of more than most_line_bytes.
 class LineReader {
  public:
   explicit LineReader(const std::filesystem::path& path);
 
-  /// Reads the next line, without its end (LF or CR LF); a byte order mark at the start of the file is
-  /// skipped. False after the last one. The line is valid until the next call.
+  /// Reads the next line, without its end (LF or CR LF); a byte order mark at the start of the file
+  /// is skipped. False after the last one. The line is valid until the next call.
   bool next(std::string_view& line);
   /// The number of the last line, from 1; 0 before the first.
   int64_t number() const { return number_; }

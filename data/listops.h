@@ -37,9 +37,9 @@ int evaluate(std::span<const uint8_t> tokens);
 /// Returns an expression in the form "[MAX 2 9 ]".
 std::string to_text(std::span<const uint8_t> tokens);
 
-/// Returns the tokens of "[MAX 2 9 ]", or of the form in the files of the Long Range Arena, in which
-/// every operator takes its arguments and its close one at a time: "( ( ( [MAX 2 ) 9 ) ] )". Throws
-/// DataError, naming the word, for anything else.
+/// Returns the tokens of "[MAX 2 9 ]", or of the form in the files of the Long Range Arena, in
+/// which every operator takes its arguments and its close one at a time: "( ( ( [MAX 2 ) 9 ) ] )".
+/// Throws DataError, naming the word, for anything else.
 std::vector<uint8_t> parse(std::string_view text);
 
 /// Draws one candidate. A node above max_depth is an operator with probability 1/4, otherwise a

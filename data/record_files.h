@@ -8,7 +8,7 @@
 
 namespace longhand::data {
 
-/// The format of a file, or of the files train, validation and test in a folder; TSV if there is none.
+/// The format of a file, or of files train, validation and test in a folder; TSV if there is none.
 RecordFormat format_of_data(const std::filesystem::path& path);
 
 /// The file of a split in a folder: train, validation (or val, dev) or test, all with the same

@@ -20,7 +20,7 @@ template <class... Parts>
   throw DataError(concat_message(file, ":", line, ":", column, ": ", parts...));
 }
 
-// ---- CSV and TSV ---------------------------------------------------------------------------------
+// ---- CSV and TSV --------------------------------------------------------------------------------
 
 /// Reads rows. A quoted field of CSV may span several lines.
 class RowReader {
@@ -163,7 +163,7 @@ Record read_rows(const std::filesystem::path& path, const RecordOptions& options
   return header;
 }
 
-// ---- JSON Lines ----------------------------------------------------------------------------------
+// ---- JSON Lines ---------------------------------------------------------------------------------
 
 /// Reads one object without building it: only the values of the named fields take memory.
 class ObjectReader final : public nlohmann::json_sax<nlohmann::json> {

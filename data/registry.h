@@ -22,8 +22,8 @@ struct TaskSpec {
   std::function<std::optional<TaskInfo>(OptionReader& reader, int64_t max_length)> check;
   /// The memory that the data need, if the options determine it; null: as much as its files.
   std::function<DataMemory(OptionReader& reader, int64_t max_length)> memory;
-  /// Checks the options, and makes the three datasets, or at least those of `splits`. Throws as make_task()
-  /// does.
+  /// Checks the options, and makes the three datasets, or at least those of `splits`. Throws as
+  /// make_task() does.
   std::function<Task(OptionReader& reader, uint64_t seed, const Splits& splits, int64_t max_length)>
       make;
 };
@@ -60,8 +60,8 @@ TaskSpec make_spec(std::string summary, std::optional<TaskInfo> (*info)(const S&
       }};
 }
 
-/// Registers a task defined outside the library, for make_task(), configurations and the program. Throws
-/// ConfigError if the name is taken.
+/// Registers a task defined outside the library, for make_task(), configurations and the program.
+/// Throws ConfigError if the name is taken.
 void add(const std::string& name, const TaskSpec& spec);
 
 #define TASK(name) TaskSpec register_##name();

@@ -13,8 +13,8 @@
 
 namespace longhand::data {
 
-/// The largest number of examples of a split. Keeps tensor sizes, and products of a few of them, far
-/// from overflow.
+/// The largest number of examples of a split. Keeps tensor sizes, and products of a few of them,
+/// far from overflow.
 constexpr int64_t most_examples = int64_t{1} << 40;
 
 /// The options train_size, validation_size and test_size.

@@ -10,8 +10,8 @@ namespace longhand::nn {
 class Embedding : public Module {
  public:
   Embedding(const Scope& scope, int64_t count, int64_t width);
-  /// Returns (tokens' shape, width) for i32 tokens of any shape. Throws ShapeError for tokens outside
-  /// of 0 … count-1.
+  /// Returns (tokens' shape, width) for i32 tokens of any shape. Throws ShapeError for tokens
+  /// outside of 0 … count-1.
   Variable forward(const Tensor& tokens) const;
 
   Parameter weight;

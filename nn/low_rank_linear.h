@@ -9,15 +9,15 @@
 
 namespace longhand::nn {
 
-/// x Aᵀ Bᵀ + b, of shape (…, out), for x (…, in): a linear layer with the weight B A, of rank at most
-/// r. A is weight_in (r, in), B weight_out (out, r). A row costs r (in + out) multiply-adds instead of
-/// in · out. A norm, GELU or dropout before the layer is fused with the product with A, dropout and
-/// a residual after it with the product with B; see Lazy.
+/// x Aᵀ Bᵀ + b, of shape (…, out), for x (…, in): a linear layer with the weight B A, of rank at
+/// most r. A is weight_in (r, in), B weight_out (out, r). A row costs r (in + out) multiply-adds
+/// instead of in · out. A norm, GELU or dropout before the layer is fused with the product with A,
+/// dropout and a residual after it with the product with B; see Lazy.
 class LowRankLinear : public Module {
  public:
-  /// The initial weights are uniform. Their product has the variance of the weight of Linear, 2 / (in
-  /// + out), and rows of A and columns of B have the same norm on average; bias (out) is 0. Throws
-  /// ConfigError unless 1 <= rank <= min(in, out).
+  /// The initial weights are uniform. Their product has the variance of the weight of Linear, 2 /
+  /// (in + out), and rows of A and columns of B have the same norm on average; bias (out) is 0.
+  /// Throws ConfigError unless 1 <= rank <= min(in, out).
   LowRankLinear(const Scope& scope, int64_t in, int64_t out, int64_t rank, bool with_bias = true);
   Lazy forward(const Lazy& x) const;
   /// The parameters of the product with B.

@@ -21,8 +21,8 @@ class Module;
 /// Maps names to tensors: the state of a module or an optimizer.
 using StateDict = std::map<std::string, Tensor>;
 
-/// Throws one DataError, "the state does not match WHAT:", that lists every name of `own` missing in
-/// `from`, every unknown name and every wrong shape or dtype (f32 and f64 are interchangeable).
+/// Throws one DataError, "the state does not match WHAT:", that lists every name of `own` missing
+/// in `from`, every unknown name and every wrong shape or dtype (f32 and f64 are interchangeable).
 void check_state(const StateDict& own, const StateDict& from, const std::string& what);
 
 /// The place where a module or parameter is registered, its dtype, and a random generator that
@@ -34,7 +34,7 @@ struct Scope {
   Generator random{0};
 };
 
-/// Returns a root scope. All parameters below it have this dtype and are initialised from this seed.
+/// Returns a root scope. All parameters below it have this dtype and are initialised from the seed.
 inline Scope root(DType dtype = DType::f32, uint64_t seed = 0) {
   return {nullptr, "", dtype, Generator(seed).fork("init")};
 }
@@ -94,15 +94,15 @@ using Init = std::function<void(Tensor&, const Generator&)>;
 /// scope("name") and define forward() with any signature. Modules cannot be copied or moved.
 class Module {
  public:
-  /// Registers with scope.parent, if there is one. Throws Error for a name that is empty, contains a
-  /// dot or is already used.
+  /// Registers with scope.parent, if there is one. Throws Error for a name that is empty, contains
+  /// a dot or is already used.
   explicit Module(const Scope& scope = {});
   virtual ~Module() = default;
   Module(const Module&) = delete;
   Module& operator=(const Module&) = delete;
 
-  /// All parameters of this subtree by their full names ("blocks.0.mlp.fc1.weight"), in the order of
-  /// construction. The handles share memory with the module.
+  /// All parameters of this subtree by their full names ("blocks.0.mlp.fc1.weight"), in the order
+  /// of construction. The handles share memory with the module.
   std::vector<std::pair<std::string, Variable>> named_parameters() const;
   /// This module, named "", and all below it by their full names.
   std::vector<std::pair<std::string, const Module*>> named_modules() const;

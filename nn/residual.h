@@ -10,9 +10,9 @@ namespace longhand::nn {
 /// sum after it (Vaswani et al. 2017).
 enum class NormPlace { pre, post };
 
-/// x + dropout(branch(norm(x))) or norm(x + dropout(branch(x))); branch takes and returns a Lazy. The
-/// norm is fused into the linear layers at the beginning of the branch, dropout and the residual
-/// into the one at its end: none of them is a separate pass over memory.
+/// x + dropout(branch(norm(x))) or norm(x + dropout(branch(x))); branch takes and returns a Lazy.
+/// The norm is fused into the linear layers at the beginning of the branch, dropout and the
+/// residual into the one at its end: none of them is a separate pass over memory.
 template <class Branch>
 Variable residual_branch(const Variable& x, const Norm& norm, NormPlace place,
                          const Dropout& dropout, const Pass& pass, const Branch& branch) {

@@ -10,8 +10,8 @@ namespace longhand::nn {
 class ConvState {
  public:
   /// The next row of depthwise_conv1d(x, weight, {.causal = true}), (B, C), for the next row of x,
-  /// (B, C), and a weight (C, width). Throws ShapeError if shapes do not match each other or those of
-  /// earlier rows.
+  /// (B, C), and a weight (C, width). Throws ShapeError if shapes do not match each other or those
+  /// of earlier rows.
   Tensor step(const Tensor& x, const Tensor& weight);
   int64_t bytes() const { return recent_.bytes(); }
 

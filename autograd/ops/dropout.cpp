@@ -25,7 +25,7 @@ void drop(const Tensor& from, Tensor& to, const DropoutMask& mask, double beta) 
       });
       return;
     }
-    // The mask is in row-major order; elementwise_accumulate() handles tensors in other memory orders.
+    // The mask is row-major; elementwise_accumulate() handles tensors in other memory orders.
     Tensor kept = Tensor::empty(to.shape(), DType::u8);
     uint8_t* const k = kept.data<uint8_t>();
     parallel_for(n, kernels::elements_per_task, [&](int64_t begin, int64_t end) {

@@ -41,7 +41,7 @@ class DropoutMask {
   double scale() const { return 65536.0 / (65536.0 - threshold_); }
 
   /// Calls f(j, count, keep) for blocks j … j + count - 1 of the n elements starting at `first`:
-  /// keep(i), for use in f, returns whether element first + j + i is kept. f is a kernel for simd().
+  /// keep(i) tells f whether element first + j + i is kept. f is a kernel for simd().
   template <class F>
   void for_pieces(int64_t first, int64_t n, F f) const {
     // Up to the end of each sequence, consecutive elements are also consecutive in the whole.

@@ -1,5 +1,5 @@
-// y = h f(z),   h = norm(x):      dz = dy h f'(z),  dh = dy f(z),  then dx and the parameters as of a norm
-// y = norm(h),  h = x f(z):       dh and the parameters as of a norm, then dx = dh f(z),  dz = dh x f'(z)
+// y = h f(z),  h = norm(x):   dz = dy h f'(z),  dh = dy f(z), then dx and parameters as for a norm
+// y = norm(h),  h = x f(z):   dh and parameters as for a norm, then dx = dh f(z),  dz = dh x f'(z)
 //
 // For the gradients of a norm, see normalise.cpp. Only x, z and the moments of rows are kept; dx
 // and dz are written over x and z if these have no other owner.

@@ -48,8 +48,8 @@ Prologue prologue_of(const Variable& x, const LinearOptions& options) {
           {"linear", options.input, x.shape()}};
 }
 
-// The inputs of the operation, in order: x, the parameters of each layer, those of the norm, and the
-// residual.
+// The inputs of the operation, in order: x, the parameters of each layer, those of the norm, and
+// the residual.
 constexpr size_t of_x = 0, of_layers = 1;
 size_t of_norm(size_t layers) { return of_layers + 2 * layers; }
 size_t of_residual(size_t layers) { return of_norm(layers) + 2; }

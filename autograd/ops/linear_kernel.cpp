@@ -467,7 +467,7 @@ class WeightGradient {
 
   explicit WeightGradient(const Backward<T>& all)
       : all_(all),
-        // The first level of the sum has few terms; if the second would have too many, a third is used.
+        // The first level of the sum has few terms; if the second has too many, a third is used.
         folds_(all.blocks() > blocks_at_once * blocks_of_fold),
         part_(scratch<T>(folds_ ? all.n * all.k : 0)),
         left_size_(BlockGradients<T>::left_size(all)),

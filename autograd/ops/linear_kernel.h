@@ -1,5 +1,5 @@
-// The blocked kernel of linear(): products with one input, fused with the operations before them (the
-// prologue) and the dropout after them. The formulas are in linear.cpp.
+// The blocked kernel of linear(): products with one input, fused with the operations before them
+// (the prologue) and the dropout after them. The formulas are in linear.cpp.
 #pragma once
 
 #include <span>

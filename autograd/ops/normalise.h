@@ -25,9 +25,9 @@ Tensor norm_parameter(std::string_view op, const Variable& x, const Variable& pa
 
 namespace normalise {
 
-/// Calls backward(first, count, dw, db, memory), a kernel for simd(), for blocks of rows, in parallel:
-/// it adds to the sums dw and db of the block, which become the gradients of the parameters (null
-/// if neither is required). `memory` has the given number of uninitialised elements.
+/// Calls backward(first, count, dw, db, memory), a kernel for simd(), for blocks of rows in
+/// parallel. It adds to the sums dw and db of the block, which become the parameters' gradients
+/// (null if neither is required). `memory` has the given number of uninitialised elements.
 template <class T, class F>
 void sum_parameter_gradients(int64_t rows, int64_t width, GradSlot& weight, GradSlot& bias,
                              int64_t elements, F backward) {

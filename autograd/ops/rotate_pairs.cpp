@@ -1,4 +1,4 @@
-// (a, b) -> (a c - b s, a s + b c) for the channels a = x_l and b = x_{l+R}, l < R; the other channels stay
+// (a, b) -> (a c - b s, a s + b c) for channels a = x_l and b = x_{l+R}, l < R; the others stay
 // da = c da' + s db', db = c db' - s da'; dc = a da' + b db', ds = a db' - b da'
 #include "longhand/autograd/ops.h"
 #include "longhand/autograd/ops/rows.h"

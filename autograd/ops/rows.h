@@ -78,7 +78,7 @@ class StridedGradient {
 };
 
 /// Calls write(grad, beta), which must compute grad = beta grad + g, on memory with these strides
-/// (of a dense tensor): the slot's own if it has these strides, else a temporary that is added to it.
+/// (of a dense tensor): the slot's own if they match, else a temporary that is added to it.
 template <class F>
 void accumulate_with_strides(GradSlot& slot, const Strides& strides, F write) {
   StridedGradient to(slot, strides);

@@ -6,7 +6,7 @@
 
 namespace longhand::kernels {
 
-/// A matrix with arbitrary strides, such as a transposed one: element (i, k) is data[i row + k col].
+/// A matrix with any strides, such as a transposed one: element (i, k) is data[i row + k col].
 template <class T>
 struct Strided {
   const T* data;
@@ -53,8 +53,8 @@ template <class T>
 void transpose_into(int64_t m, int64_t k, const T* a, int64_t row, T factor, T* to, int64_t ldt,
                     bool add);
 
-/// A right factor (k, n) is best packed into panels of columns, (k, panel_width) each, one after the
-/// other: the rows read for one block of the product are then adjacent, whatever n is.
+/// A right factor (k, n) is best packed into panels of columns, (k, panel_width) each, one after
+/// the other: the rows read for one block of the product are then adjacent, whatever n is.
 inline constexpr int64_t panel_width = 32;
 inline int64_t panels_of(int64_t n) { return (n + panel_width - 1) / panel_width; }
 inline int64_t panels_size(int64_t k, int64_t n) { return panels_of(n) * panel_width * k; }

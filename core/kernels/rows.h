@@ -139,8 +139,8 @@ T row_sum_of_squares(const T* x, int64_t n) {
   return row_dot(x, x, n);
 }
 
-/// sum_j = the sum of row(r)[j] over r = 0 … count-1, four rows at a time, to read and write the sums
-/// less often.
+/// sum_j = the sum of row(r)[j] over r = 0 … count-1, four rows at a time, to read and write the
+/// sums less often.
 template <class T, class Row>
 void sum_rows(int64_t count, int64_t columns, Row row, T* sum) {
   std::fill(sum, sum + columns, T{0});

@@ -53,7 +53,7 @@ class Expression {
     return residue(sum + sign * product);
   }
 
-  /// Writes an expression of `length` tokens, in brackets if it is one of two operands, and returns its value.
+  /// Writes an expression of `length` tokens, bracketed if it has two operands; returns its value.
   int64_t bracketed(int64_t length) {
     if (length < 5) {  // a, -a, (a), (-a)
       const bool inside = length > 2, negative = length % 2 == 0;

@@ -1,5 +1,5 @@
-// in_context_recall: pairs of keys and values, drawn at random for each sequence; a repeated key has the same value
-// (MAD, see mad.h). noisy_recall: the same, with pairs of noise tokens in between.
+// in_context_recall: pairs of keys and values, random in each sequence; a repeated key has the same
+// value (MAD, see mad.h). noisy_recall: the same, with pairs of noise tokens in between.
 #include <vector>
 
 #include "longhand/data/registry.h"

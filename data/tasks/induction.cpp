@@ -1,6 +1,6 @@
-// induction: a marker among random symbols, and again at the end, where the symbol that followed it is
-// the target (Dao et al. 2022, arXiv 2212.14052; Gu & Dao 2023, arXiv 2312.00752, section 4.1.2). Heads
-// that find it are the induction heads of Olsson et al. 2022, arXiv 2209.11895.
+// induction: a marker among random symbols, and again at the end, where the symbol that followed it
+// is the target (Dao et al. 2022, arXiv 2212.14052; Gu & Dao 2023, arXiv 2312.00752, section
+// 4.1.2). Heads that find it are the induction heads of Olsson et al. 2022, arXiv 2209.11895.
 #include <algorithm>
 
 #include "longhand/data/registry.h"

@@ -1,12 +1,12 @@
 // mqar: multi-query associative recall (Arora et al. 2023, "Zoology", arXiv 2312.04927). Pairs of a
 // key and a value, then each key once more, where its value is the target.
 //
-// mqar_stacked: groups of pairs and queries, one after the other, as in a conversation: a memory must
-// keep all pairs while it is read and written. With one group it is mqar. `passes` repeats the pairs
-// before they are queried (Arora et al. 2024, "Just read twice", arXiv 2407.05483).
+// mqar_stacked: groups of pairs and queries, one after the other, as in a conversation: a memory
+// must keep all pairs while it is read and written. With one group it is mqar. `passes` repeats the
+// pairs before they are queried (Arora et al. 2024, "Just read twice", arXiv 2407.05483).
 //
-// mqar_overwrite: mqar in which keys are written again with new values, of which the latest counts, so
-// that a memory must forget the earlier ones (cf. Schlag et al. 2021, arXiv 2102.11174, section 6.1).
+// mqar_overwrite: mqar in which keys are written again with new values, the latest of which counts:
+// a memory must forget the earlier ones (cf. Schlag et al. 2021, arXiv 2102.11174, section 6.1).
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -20,20 +20,20 @@
 namespace longhand::data {
 namespace {
 
-/// Associative recall (Arora et al. 2023, "Zoology", arXiv 2312.04927): an example of `length` tokens
-/// consists of `groups` parts of equal length, each of which starts with pairs of a key and a value.
-/// After them keys occur again, where their value is the target; all other targets are ignored.
+/// Associative recall (Arora et al. 2023, "Zoology", arXiv 2312.04927): examples of `length`
+/// tokens, in `groups` parts of equal length. Each part starts with pairs of a key and a value.
+/// After these, keys occur again, and their value is the target; all other targets are ignored.
 ///
-/// Let V be the vocabulary. Keys are 1 … V/2-1, values V/2 … V-1; no value occurs in two different pairs.
-/// Without overwrites, each part has `pairs` new keys, which are repeated `passes` times; the first part
-/// queries each of its keys once, part g `pairs` different keys of all g · pairs so far, each equally
-/// likely. With overwrites, the first part has all keys, and each further part has `overwrites` pairs of
-/// these keys, drawn with repetition, and new values, of which the latest counts; each part queries
-/// every key once.
+/// Let V be the vocabulary. Keys are 1 … V/2-1, values V/2 … V-1; no value occurs in two different
+/// pairs. Without overwrites, each part has `pairs` new keys, which are repeated `passes` times;
+/// the first part queries each of its keys once, part g `pairs` different keys of all g · pairs so
+/// far, each equally likely. With overwrites, the first part has all keys, and each further part
+/// has `overwrites` pairs of these keys, drawn with repetition, and new values, of which the latest
+/// counts; each part queries every key once.
 ///
-/// Positions without a query hold 0 or, with random_non_queries, random tokens that are no key of this
-/// example. In mqar, these may be values; in the other tasks they may not, so that a key and the token
-/// after it are a pair if that token is a value, and else the key is a query.
+/// Positions without a query hold 0 or, with random_non_queries, random tokens that are not keys of
+/// this example. In mqar, these may be values; in the other tasks they may not, so that a key and
+/// the token after it are a pair if that token is a value, and else the key is a query.
 ///
 /// Lists of lengths, pairs and overwrites describe a mixture, one segment for each.
 struct RecallOptions {
@@ -104,7 +104,7 @@ struct Recall {
     }
   }
 
-  // `chosen` distinct numbers of first … first + count - 1, by the first steps of a Fisher-Yates shuffle.
+  // `chosen` distinct numbers of first … first + count - 1, by a partial Fisher-Yates shuffle.
   static std::vector<int32_t> choose(RandomStream& random, int64_t first, int64_t count,
                                      int64_t chosen) {
     std::vector<int32_t> all(count);
@@ -127,8 +127,8 @@ struct Recall {
     return gaps;
   }
 
-  // Random tokens at positions without a query; never a key of this example, so that a key after the
-  // pairs is always a query.
+  // Random tokens at positions without a query; never a key of this example, so that a key after
+  // the pairs is always a query.
   void fill_gaps(RandomStream& random, std::vector<int32_t> keys, std::span<int32_t> tokens,
                  std::span<const int32_t> targets) const {
     const int64_t below = o.kind == RecallOptions::Kind::plain ? o.vocabulary : o.vocabulary / 2;

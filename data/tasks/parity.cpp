@@ -1,6 +1,6 @@
-// parity: whether the number of ones so far is odd. One bit of state suffices, but it must be reversed by
-// every 1, which a state that only decays cannot do (Hahn 2020, arXiv 1906.06755, on softmax attention;
-// Grazzi et al. 2024, arXiv 2411.12537, on linear recurrences).
+// parity: whether the number of ones so far is odd. One bit of state suffices, but it must be
+// reversed by every 1, which a state that only decays cannot do (Hahn 2020, arXiv 1906.06755, on
+// softmax attention; Grazzi et al. 2024, arXiv 2411.12537, on linear recurrences).
 #include <string>
 
 #include "longhand/data/registry.h"

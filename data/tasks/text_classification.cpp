@@ -90,7 +90,7 @@ std::vector<Example> read(const fs::path& path, const RecordOptions& options) {
   return examples;
 }
 
-// The labels and their classes 0, 1, 2 …, in numerical order if all are integers, else in byte order.
+// The labels and their classes 0, 1, …, in numerical order if all are integers, else in byte order.
 using Classes = std::map<std::string, int32_t>;
 Classes classes_of(const std::vector<Example>& lines, const std::string& path,
                    const std::vector<std::string>& labels) {

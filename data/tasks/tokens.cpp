@@ -1,5 +1,5 @@
-// User-supplied data: token sequences in CSV or JSON Lines (see data/token_lines.h), or one HDF5 file with
-// the groups train, validation and test, each of
+// User-supplied data: token sequences in CSV or JSON Lines (see data/token_lines.h), or one HDF5
+// file with the groups train, validation and test, each of
 //
 //   tokens   (S, N)         integers from 0
 //   targets  (S) or (S, N)  classes from 0, of sequences or of tokens; -100 is ignored;
@@ -7,7 +7,7 @@
 //   lengths  (S)            optional: how many tokens of a row are real, 1 … N
 //
 // Optional root attributes state what arrays do not show: task (a name), vocabulary, classes,
-// causal, bytes, labels (of classes, a line each). Rows are read on demand: files may exceed memory.
+// causal, bytes, labels of classes (a line each). Rows are read on demand: files may exceed memory.
 
 #include <algorithm>
 #include <cmath>
