@@ -120,7 +120,7 @@ struct DepthwiseConvOptions {
   Tensor lengths = {};  // (B) i32, tokens read of each sequence; undefined: T
 };
 /// Convolves each channel c of x (B, T, C) along axis 1 with its own filter weight[c] (C, width),
-/// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - h, c] with h =
+/// zero-padded to the same length: out[b,t,c] = sum_j weight[c,j] x[b, t + j - h, c], where h is
 /// width/2, or width - 1 if causal. A centred filter of even width reaches one step further back
 /// than ahead. A weight (C/g, width) shares each filter among g neighbouring channels. With
 /// lengths, x counts as 0 beyond them, whatever it holds, as do the result and its gradient.

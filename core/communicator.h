@@ -30,7 +30,7 @@ struct Traffic {
   }
 };
 
-/// One operation of a communicator, for a timeline. Times are those of clock_seconds().
+/// One operation of a communicator, for a timeline. Times are from clock_seconds().
 struct Message {
   std::string name;  // the name of the function
   int64_t bytes = 0;

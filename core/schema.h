@@ -132,9 +132,9 @@ class OptionVisitor {
       if (word == text) value = each;
   }
 
-  /// Declares options that apply only under a condition, given as a TOML assignment such as `kernel
-  /// = "relu"` or as a phrase that follows "with". If it does not hold, reading skips them and
-  /// rejects a configuration that sets one; documentation shows them with the condition.
+  /// Declares options that apply only under a condition, given as a TOML assignment such as
+  /// `kernel = "relu"` or as a phrase that follows "with". If it does not hold, reading skips them
+  /// and rejects a configuration that sets one; documentation shows them with the condition.
   template <class Declare>
   void when(bool applies, const std::string& condition, Declare declare) {
     conditions_.emplace_back(applies, condition);

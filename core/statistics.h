@@ -58,8 +58,8 @@ Estimate proportion(double successes, int64_t n);
 /// unless both have the same number of elements.
 Estimate ratio(std::span<const double> values, std::span<const double> counts);
 
-/// The difference of two fractions of successes, paired by group: Σ differences / Σ trials, where a
-/// group's difference is that of its successes. The 95 % interval is that of ratio() with two more
+/// The difference of two fractions of successes, paired by group: Σ differences / Σ trials, with
+/// the difference in each group's successes. The 95 % interval is that of ratio() with two more
 /// groups of the mean number of trials t and differences ± s / √2, clipped to -1 … 1: the half
 /// observation that Agresti and Min (2005) add to each cell of the 2 x 2 table. Without it, few
 /// groups that differ underestimate the spread. s is the largest difference of a group, or t if

@@ -11,8 +11,8 @@ namespace longhand::data {
 /// token, and all other tokens are classes.
 TaskInfo masked(const TaskInfo& info);
 
-/// The examples of a task with each token replaced with the mask with probability `fraction`, 0 <
-/// fraction < 1, and at least one. The replaced tokens are the only targets (Devlin et al. 2019,
+/// The examples of a task, in each of which at least one token, and each with probability
+/// 0 < fraction < 1, is replaced with the mask. The replaced tokens are the only targets (Devlin et al. 2019,
 /// arXiv 1810.04805, 3.1, without random and kept tokens; on the inputs of the task itself: Amos et
 /// al. 2023, arXiv 2310.02980). The tokens replaced depend on (seed, split, index) alone.
 Task masked(Task task, double fraction, uint64_t seed);

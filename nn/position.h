@@ -12,8 +12,8 @@ namespace longhand::nn {
 /// Vaswani et al. 2017, 3.5.
 Tensor sinusoids(int64_t length, int64_t width, DType dtype);
 
-/// Returns cosines and sines of the angles n · 10000^(-2i/D) at positions n from `first`: (N, 1,
-/// D), for rotate_pairs(). Inner products of rows of (B, N, H, D) rotated by these depend only on
+/// Returns, for rotate_pairs(), the cosines and sines (N, 1, D) of the angles n · 10000^(-2i/D) at
+/// positions n from `first`. Inner products of rows of (B, N, H, D) rotated by these depend only on
 /// the distance of their positions. Su et al. 2021 (arXiv 2104.09864), eq. 34, with the halves of a
 /// row paired. Throws ShapeError if D is odd.
 Variable turns_of_positions(int64_t first, int64_t N, int64_t D, DType dtype);

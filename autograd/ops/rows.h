@@ -48,8 +48,8 @@ struct GradientTo {
 };
 
 /// Memory with these strides (of a dense tensor) for a gradient, if the slot needs one: the slot's
-/// own memory if it has these strides, otherwise a temporary that finish() adds to it. Write grad =
-/// beta grad + g, then call finish().
+/// own memory if it has these strides, otherwise a temporary that finish() adds to it. Write
+/// grad = beta grad + g, then call finish().
 class StridedGradient {
  public:
   StridedGradient(GradSlot& slot, const Strides& strides) {

@@ -27,7 +27,7 @@ struct GeneratedSegment {
   int64_t length = 0;  // tokens of an example, or of the longest
   SplitSizes sizes;
   Draw draw;
-  Draw draw_unseen{};  // examples of validation and test; null: as those of training
+  Draw draw_unseen{};  // examples of validation and test; null: as in training
   /// Draws the number of tokens of an example; null: it is `length`.
   std::function<int64_t(RandomStream& random)> draw_length{};
   int64_t shared_below = 0;  // shorter examples may be in several splits: there are too few
@@ -65,7 +65,7 @@ void require_one_or_each(
     OptionVisitor& v, const std::vector<std::pair<const char*, const std::vector<int64_t>&>>& lists,
     const MixtureSizes& sizes);
 
-/// The options of a task whose segments differ in their lengths alone.
+/// The options of a task whose segments differ only in their lengths.
 struct MixtureOfLengths {
   std::vector<int64_t> length;
   MixtureSizes sizes{{100000}, {2000}, {2000}};

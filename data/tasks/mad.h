@@ -1,6 +1,6 @@
-// What the tasks of MAD have in common: Poli et al. 2024, "Mechanistic Design and Scaling of Hybrid
-// Architectures", arXiv 2403.17844, section 3 and appendix B. Distributions and names of options
-// are those of the code of the paper.
+// Shared by the tasks of MAD: Poli et al. 2024, "Mechanistic Design and Scaling of Hybrid
+// Architectures", arXiv 2403.17844, section 3 and appendix B. Distributions and option names
+// follow the paper's code.
 #pragma once
 
 #include <cstdint>
