@@ -10,8 +10,8 @@
 
 namespace longhand {
 
-/// Runs jobs in the order of their arrival on a thread of its own, separate from the threads of
-/// parallel_for(), which are for computing. The destructor runs the remaining jobs, then ends it.
+/// Runs jobs in the order of their arrival on its own thread, apart from those of parallel_for(),
+/// which are for computing. The destructor runs the remaining jobs, then ends the thread.
 class Worker {
  public:
   Worker() : thread_([this](const std::stop_token& stop) { work(stop); }) {}
