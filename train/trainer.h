@@ -20,15 +20,15 @@
 
 namespace longhand::train {
 
-/// The XXH3-128 digest of the names and values of all parameters, as 32 hexadecimal digits.
+/// Returns the XXH3-128 digest of all parameters' names and values, as 32 hexadecimal digits.
 std::string hash_of(const Parameters& parameters);
 
 /// One line of a metrics file.
 struct Record {
   int64_t step = 0;     // optimizer steps done
   std::string split;    // "train": mean over the steps since the previous record; or "validation"
-  double loss = 0;      // nats per target; train: what is minimised, without label smoothing
-  double accuracy = 0;  // NaN of numbers
+  double loss = 0;      // nats per target; train: the minimised loss, without label smoothing
+  double accuracy = 0;  // NaN for numbers
   std::map<std::string, double> terms{};  // train: Loss::terms
   std::optional<double> bits_per_byte{};  // for tasks on bytes
   std::optional<double> learning_rate{};  // train: of the last step
@@ -36,12 +36,12 @@ struct Record {
   double tokens_per_second = 0;           // of this process, in training or evaluation
   int64_t peak_memory = 0;                // bytes, resident, of this process so far
   std::map<std::string, double> model{};  // train: Module::metrics()
-  int64_t skipped = 0;                    // train: steps that count in none of these
+  int64_t skipped = 0;                    // train: skipped steps, not included above
   bool best = false;                      // validation: better than all previous ones
-  /// Of all processes of a run, from its begin to this record; set by Run.
+  /// Of all processes of a run, from its start to this record; set by Run.
   std::optional<double> seconds{};
 
-  /// In nats per target: the term of this name, if the loss has several.
+  /// In nats per target: the term with this name, if the loss has several terms.
   double cross_entropy() const {
     const auto found = terms.find("cross_entropy");
     return found == terms.end() ? loss : found->second;
@@ -54,7 +54,7 @@ struct Progress : Step::Result {
   double tokens_per_second = 0;  // of this step
 };
 
-/// Callbacks for the caller. Empty functions are not called.
+/// Callbacks into the caller. Empty functions are not called.
 struct Observer {
   std::function<void(const Record&)> on_record = {};
   std::function<void(const Progress&)> on_progress = {};
@@ -62,67 +62,67 @@ struct Observer {
   std::function<void(const EvaluationProgress&)> on_evaluation = {};
   /// Called every TrainerOptions::hash_every steps with hash_of() the parameters.
   std::function<void(int64_t step, const std::string& hash)> on_hash = {};
-  /// Called before a checkpoint is written: what it follows from must be durable first.
+  /// Called before a checkpoint is written: everything it builds on must already be durable.
   std::function<void()> before_save = {};
   /// Called after a step whose update was skipped, with the reason.
   std::function<void(const std::string&)> on_skipped = {};
   /// Called after a checkpoint has been written to disk.
   std::function<void(const std::filesystem::path&)> on_saved = {};
-  /// Called after each step and between batches of an evaluation; true saves and ends the run.
+  /// Called after each step and between batches of an evaluation; returning true saves and stops.
   std::function<bool()> should_stop = {};
-  /// The step after which, and after its evaluation, the run is saved and ends as if stopped; 0: none.
+  /// Save after this step and its evaluation, and end as if stopped; 0: none.
   int64_t until = 0;
-  /// Called after each step; true saves last.h5 and continues.
+  /// Called after each step; returning true saves last.h5 and continues.
   std::function<bool()> should_save = {};
-  /// Called when a phase of a step begins: "forward" and "backward" for each micro-batch, "wait" (for
-  /// other ranks), "update", and "end".
+  /// Called when a phase of a step begins: "forward" and "backward" for each micro-batch, "wait"
+  /// (for other ranks), "update", and "end".
   std::function<void(const char*)> on_phase = {};
-  /// Called with one sentence about what went wrong without ending the run.
+  /// Called with one sentence about a failure that did not end the run.
   std::function<void(const std::string&)> on_warning = {};
 };
 
 enum class Stopped {
   finished,  // all steps are done
   early,     // patience is exhausted, or target_accuracy is reached
-  signal,    // should_stop returned true; resuming from the checkpoint gives the same bits
+  signal,    // should_stop returned true; resuming is bitwise identical
 };
 
-/// Trains a model. Its only state is counters and tensors: a run that was saved, ended and resumed
-/// gives the same bits as an uninterrupted one, with any number of threads.
+/// Trains a model. Its only state is counters and tensors: a run that is saved, stopped and resumed
+/// is bitwise identical to an uninterrupted one, with any number of threads.
 class Trainer {
  public:
-  /// `logits` evaluates `model`; `optimizer` has its parameters. Checkpoints (best.h5, last.h5,
-  /// previous.h5, which was last.h5 before, and step-N.h5) are written to `folder`, which must exist,
-  /// or not at all if it is empty. `config` is stored in them. `loss` is minimised; empty: the cross entropy of `logits`. All references must
-  /// outlive the trainer. Throws ConfigError for options that contradict each other.
+  /// `logits` evaluates `model`; `optimizer` has the model's parameters. Checkpoints that contain
+  /// `config` (best.h5, last.h5, its predecessor previous.h5, step-N.h5) go to `folder`, which must
+  /// exist; empty: none. Minimises `loss`; empty: the cross entropy of `logits`. All references
+  /// must outlive the trainer. Throws ConfigError for inconsistent options.
   Trainer(nn::Module& model, LogitsFn logits, Optimizer& optimizer, const Schedule& schedule,
           data::Loader& loader, const data::Task& task, const TrainerOptions& options,
           Observer observer = {}, std::filesystem::path folder = {}, std::string config = {},
           LossFn loss = {});
 
-  /// Replaces the observer, before run().
+  /// Replaces the observer. Call before run().
   void observe(Observer observer) { observer_ = std::move(observer); }
 
   /// Trains until there is a reason to stop, then saves last.h5. Throws DivergedError, naming the
-  /// step, if its loss or gradient is not finite or an outlier (see GuardOptions), unless the step is
-  /// skipped; the parameters and the files are then those before that step, which is saved as
-  /// before-step-N.h5 for replay(). So is the first step of the run that is skipped. Throws DataError
-  /// if the state at the end cannot be saved; before that, it only calls on_warning and goes on,
-  /// unless on_io_error is "stop" or on_warning is empty.
+  /// step, if a step's loss or gradient is not finite or is an outlier (see GuardOptions), unless
+  /// the step is skipped. Parameters and files are then as before that step, which is saved as
+  /// before-step-N.h5 for replay(), like the first skipped step of the run. Throws DataError if the
+  /// final state cannot be saved; earlier failures only call on_warning, unless on_io_error is
+  /// "stop" or on_warning is empty.
   ///
-  /// After another exception, such as std::bad_alloc, run() repeats the step that failed. If the
-  /// exception interrupted the update, every use but resume() throws Error.
+  /// After another exception, such as std::bad_alloc, run() repeats the failed step. If the update
+  /// itself was interrupted, every function except resume() throws Error.
   Stopped run();
 
-  /// Makes this process one rank of several that train together, before run(): each computes its share
-  /// of the shards of a batch and of the batches of an evaluation. All have the same model, state, data
-  /// and options; the state after every step has the bits of a single process, whatever the number of
-  /// ranks. Only the leading rank writes files, and only its observer is asked to report; all observers
-  /// are asked whether to stop. `ranks` must outlive the trainer. Collective.
+  /// Makes this process one of several ranks that train together. Call before run(). Each computes
+  /// its share of a batch's shards and of an evaluation's batches. All have the same model, state,
+  /// data and options; the state after every step is bitwise that of a single process. Only the
+  /// leading rank writes files and reports to its observer; all observers are asked whether to
+  /// stop. `ranks` must outlive the trainer. Collective.
   void join(const Reducer& ranks);
 
-  /// Why run() would return without a step or an evaluation, if not for a signal; nothing if there is
-  /// something left to do.
+  /// Returns why run() would return without a step or an evaluation, other than for a signal;
+  /// nothing if there is work left.
   std::optional<Stopped> ended() const;
 
   /// Computes the loss and the gradients of the next step. Only the loader advances.
@@ -130,27 +130,27 @@ class Trainer {
 
   /// Returns everything that resume() needs, without copies: the tensors change in the next step.
   Checkpoint view() const;
-  /// Restores the state of the checkpoint. Throws DataError, and changes nothing, if it is of another
-  /// model, optimizer or seed, or if its counters contradict each other. `is_last`: whether it is
-  /// last.h5 of the folder, which then becomes previous.h5 when the run is saved.
+  /// Restores the state of the checkpoint. Throws DataError, and changes nothing, if it belongs to
+  /// a different model, optimizer or seed, or if its counters are inconsistent. `is_last`: it is
+  /// the folder's last.h5, which becomes previous.h5 when the run is saved.
   void resume(const Checkpoint& checkpoint, bool is_last = true);
 
   const TrainingState& state() const { return state_; }
-  /// By split, data::Dataset::fingerprint(): stored in checkpoints.
+  /// Returns data::Dataset::fingerprint() by split; stored in checkpoints.
   const std::map<std::string, std::string>& data_hashes() const { return data_hashes_; }
 
  private:
   void skip_step(const std::string& defect);
   std::string save_snapshot();
   void train_record(const Step::Result& last);
-  /// Completes a record by what all have, from their metrics, and passes it on.
+  /// Fills in a record's fields common to all splits and passes it on.
   void report(Record record, const Metrics& metrics, int64_t tokens, double seconds);
-  /// False if it was stopped. `best`: whether the result is better than all previous ones.
+  /// Returns false if stopped. `best`: whether the result is better than all previous ones.
   bool evaluate_now(bool& best);
   bool evaluation_due() const;
   bool of_numbers() const;  // whether targets are numbers, which have no accuracy
-  /// Writes the state to files of these names, in this order. At the end of the run, last.h5 must be
-  /// written: an error is not only a warning.
+  /// Writes the state to files with these names, in this order. At the end of the run, failing to
+  /// write last.h5 is an error and not only a warning.
   void save(const std::vector<std::string>& names, bool at_end = false);
   bool stop_requested(bool arrived = false) const;
 
@@ -167,7 +167,7 @@ class Trainer {
   std::optional<Ema> ema_;
   TrainingState state_;
   Step step_;
-  std::optional<int64_t> saved_;  // the step of last.h5, if that is known to be valid
+  std::optional<int64_t> saved_;  // the step of last.h5, if it is known to be valid
   // For the rate of the next record; specific to this process, so not part of the state.
   int64_t interval_tokens_ = 0;
   double interval_seconds_ = 0;

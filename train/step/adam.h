@@ -1,4 +1,4 @@
-// Adam and AdamW, of all parameters or of some.
+// Adam and AdamW, for all or some of the parameters.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@ namespace longhand::train {
 
 class Adam : public Optimizer {
  public:
-  /// Throws as make_adam(). `has`: the parameters that it keeps moving averages for; null: all.
+  /// Throws as make_adam(). `has`: selects the parameters with moving averages; null: all.
   Adam(Parameters parameters, const AdamOptions& options,
        const std::function<bool(size_t parameter)>& has = nullptr);
 

@@ -10,27 +10,27 @@ namespace longhand::train {
 /// Juditsky 1992 average all steps; to approximate that during the first steps,
 /// d = min(decay, (1 + t)/(10 + t)) at step t.
 ///
-/// Parameters are averaged, buffers are not: a model evaluated with averaged weights has the random
-/// features of its last redraw, while the average extends across redraws. The weights are
-/// comparable, because features of every redraw estimate the same kernel, but the average was not
-/// trained with the features that evaluate it. If that matters, compare with ema_decay = 0, or do
-/// not redraw.
+/// Parameters are averaged, buffers are not: a model evaluated with averaged weights uses the
+/// random features of its last redraw, while the average extends over several redraws. The weights
+/// remain comparable because all redraws estimate the same kernel, but the averaged weights were
+/// never trained with the features used to evaluate them. If that matters, compare with ema_decay =
+/// 0, or do not redraw.
 class Ema {
  public:
-  /// Throws ConfigError unless 0 < decay < 1 and the parameters' dtype can average with it: in f32,
-  /// 1 - decay must be at least 9.5e-7.
+  /// Throws ConfigError unless 0 < decay < 1 and the parameters' dtype can represent the average:
+  /// in f32, 1 - decay must be at least 9.5e-7.
   Ema(Parameters parameters, double decay);
 
   /// Call after optimizer step t, counted from 1.
   void update(int64_t t);
 
-  /// The averages by parameter name. The tensors share memory with this object.
+  /// Returns the averages by parameter name. The tensors share memory with this object.
   nn::StateDict state_dict() const;
-  /// Throws one Error that lists every mismatch; nothing is changed then.
+  /// Throws one Error that lists every mismatch, and then changes nothing.
   void load_state_dict(const nn::StateDict& state);
 
-  /// During its lifetime the model's parameters hold the averages, and this object the trained
-  /// weights; the model's buffers are unchanged.
+  /// While a Swap is alive, the model's parameters hold the averages and the Ema holds the trained
+  /// weights. The model's buffers are unchanged.
   class Swap {
    public:
     explicit Swap(Ema& ema) : ema_(ema) { ema_.swap(); }

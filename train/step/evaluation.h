@@ -22,39 +22,39 @@ struct EvaluationProgress {
 struct EvaluationOptions {
   int64_t batch_size = 32;
   int64_t begin = 0;  // the first example
-  int64_t limit = 0;  // evaluate only this number of examples; 0: all
+  int64_t limit = 0;  // evaluate at most this many examples; 0: all
   /// Called before the first batch and after each one, if not empty.
   std::function<void(const EvaluationProgress&)> on_progress = {};
-  /// Called before each batch, if not empty; true ends the evaluation without a result. Several
-  /// processes call it together, before each one takes a batch.
+  /// Called before each batch, if not empty; returning true ends the evaluation without a result.
+  /// All processes call it together, before each takes a batch.
   std::function<bool()> should_stop = {};
-  /// The processes that divide the batches: all have the same result, that of one process.
+  /// The processes that divide the batches. All return the result of a single process.
   const Reducer* reducer = &one_process();
 };
 
-/// The same logits, for evaluation without gradients: those of parts of a batch are computed at the same
-/// time, so that small batches occupy all threads, too. If there are several parts, logits are (R, C), for
-/// targets (R). A pass over parts of sequences is not divided.
+/// Returns equivalent logits for evaluation without gradients that processes parts of a batch in
+/// parallel, so that small batches also occupy all threads. With several parts, logits are (R, C)
+/// for targets (R). A pass over parts of sequences is not divided.
 LogitsFn in_parts(LogitsFn logits);
 
-/// Calls body(batch, examples) for the examples that `options` select, or for the share of this process,
-/// in batches of examples of similar length; `examples` are their indices. Returns false if should_stop
-/// ended it. Throws ConfigError for a batch_size below 1.
+/// Calls body(batch, examples) for this process's share of the examples that `options` select, in
+/// batches of examples of similar length; `examples` are their indices. Returns false if
+/// should_stop ended it. Throws ConfigError if batch_size is below 1.
 bool for_each_batch(
     const data::Dataset& dataset, const EvaluationOptions& options,
     const std::function<void(const data::Batch&, std::span<const int64_t> examples)>& body);
 
-/// Calls part(segment, its options) for each segment of a mixture in the order of
-/// Dataset::segments(), or for all examples under an empty name. The options select the examples of
-/// the segment, to each of which `limit` applies, and report the progress over all segments. Returns
-/// false as soon as a call does.
+/// Calls part(segment, options) for each segment of a mixture in the order of Dataset::segments(),
+/// or once for all examples, with an empty name. These options select the segment's examples,
+/// `limit` applies to each segment, and progress covers all segments. Returns false as soon as a
+/// call does.
 bool for_each_segment(
     const data::Dataset& dataset, const EvaluationOptions& options,
     const std::function<bool(const data::Segment&, const EvaluationOptions&)>& part);
 
-/// Returns metrics over a dataset, in batches of examples of similar length, without gradients and
-/// not in training mode; empty if should_stop ended it. Several threads call `logits`: see in_parts().
-/// Throws ConfigError for a batch_size below 1.
+/// Returns the metrics over a dataset, in batches of examples of similar length, without gradients
+/// and in evaluation mode; empty if should_stop ended it. Calls `logits` from several threads, see
+/// in_parts(). Throws ConfigError if batch_size is below 1.
 std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dataset,
                                 const EvaluationOptions& options = {});
 

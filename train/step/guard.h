@@ -1,4 +1,4 @@
-// Guard: finds steps whose update would harm the model, before it is applied.
+// Guard: detects steps whose update would harm the model, before the update is applied.
 #pragma once
 
 #include <cmath>
@@ -9,34 +9,34 @@
 
 namespace longhand::train {
 
-/// A number for a message: a NaN without its sign, which says nothing.
+/// Returns x for use in a message: a NaN without its sign, which is meaningless.
 inline double unsigned_nan(double x) { return std::isnan(x) ? std::abs(x) : x; }
 
-/// The running mean and variance of a number. The last `window` numbers have most of the weight: each
-/// new one has the weight 1 / window, or 1 / count as long as there are fewer.
+/// Running mean and variance of a number, dominated by the last `window` values: each new value has
+/// weight 1 / window, or 1 / count while there are fewer.
 struct Spread {
   int64_t count = 0;
   double mean = 0, variance = 0;
 
   void add(double x, int64_t window);
-  /// (x - mean) / deviation. A deviation below 0.001 |mean| counts as that, so that rounding of
-  /// constant numbers is not an outlier.
+  /// Returns (x - mean) / deviation. The deviation is at least 0.001 |mean|, so that rounding
+  /// errors of constant values are not outliers.
   double score(double x) const;
 
   friend bool operator==(const Spread&, const Spread&) = default;
 };
 
-/// The part of a run's state that judges steps. All zero if no step was skipped and there is no limit.
+/// The guard's part of a run's state. All zero if no step was skipped and there is no limit.
 struct GuardState {
-  int64_t skipped = 0;           // steps of the run
-  int64_t skipped_in_turn = 0;   // the last steps
-  int64_t skipped_interval = 0;  // steps since the last training record
+  int64_t skipped = 0;           // over the whole run
+  int64_t skipped_in_turn = 0;   // consecutive steps, up to the last one
+  int64_t skipped_interval = 0;  // since the last training record
   Spread loss, gradient_norm;
 
   friend bool operator==(const GuardState&, const GuardState&) = default;
 };
 
-/// The options of [train] about steps that are not finite, or far outside of their running spread.
+/// Options of [train] for steps that are not finite or lie far outside their running spread.
 struct GuardOptions {
   enum class Action { stop, skip };
   Action on_bad_step = Action::stop;
@@ -47,9 +47,9 @@ struct GuardOptions {
   void describe(OptionVisitor& v);
 };
 
-/// Judges a step and counts it in `state`, as applied if it is good and as skipped if it is bad. Returns
-/// what is wrong with it: "the loss is nan and the gradient norm nan", "the gradient norm is 31.2, 14.1
-/// standard deviations above its mean 0.9"; empty if nothing is.
+/// Judges a step and counts it in `state`, as applied if it is good and as skipped if it is bad.
+/// Returns the defect, such as "the loss is nan and the gradient norm nan" or "the gradient norm is
+/// 31.2, 14.1 standard deviations above its mean 0.9"; empty if there is none.
 std::string judge(const GuardOptions& options, GuardState& state, double loss,
                   double gradient_norm);
 

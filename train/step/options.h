@@ -11,8 +11,8 @@ namespace longhand::train {
 
 struct TrainerOptions {
   StepOptions step{};
-  int64_t steps = 1000;          // optimizer steps in all
-  int64_t sequence_ranks = 1;    // ranks that each sequence is cut over
+  int64_t steps = 1000;          // total optimizer steps
+  int64_t sequence_ranks = 1;    // ranks that share each sequence (sequence parallelism)
   bool shard_optimizer = false;  // Optimizer::divide()
   int64_t compare_every = 100;   // steps between comparisons of the ranks' parameters; 0: never
   double label_smoothing = 0;    // in training only
@@ -23,16 +23,16 @@ struct TrainerOptions {
   int64_t eval_batches = 0;          // batches of the validation split per evaluation; 0: all
   std::string best_metric = "loss";  // selects the best checkpoint: "loss" or "accuracy"
   int64_t patience = 0;  // stop after this number of evaluations without improvement; 0: never
-  /// Stop once validation accuracy is at least this; 0: never.
+  /// Stop once the validation accuracy reaches this value; 0: never.
   double target_accuracy = 0;
   int64_t checkpoint_every =
       0;                   // steps between saving last.h5; 0: only at the end and when stopped
-  int64_t keep_every = 0;  // steps between files that are kept, step-00001000.h5; 0: none
+  int64_t keep_every = 0;  // steps between permanent checkpoints, step-00001000.h5; 0: none
   int64_t hash_every = 0;  // steps between hashes of the parameters; 0: none
-  /// What happens if metrics or a checkpoint cannot be written: "warn" or "stop".
+  /// Whether to "warn" or "stop" if metrics or a checkpoint cannot be written.
   std::string on_io_error = "warn";
 
-  /// Declares every field except the seed. `batch_size` is that of training, read before.
+  /// Declares every field except the seed. `batch_size`: the training batch size, already read.
   void describe(OptionVisitor& v, int64_t batch_size);
 };
 

@@ -7,8 +7,8 @@
 
 namespace longhand::train {
 
-/// With t the step from 0, w warmup_steps and T total_steps. All but one_cycle begin with a linear
-/// warm-up, lr (t+1)/w for t < w, and then, with p = (t-w)/(T-w) from 0 up to 1:
+/// t is the step, from 0; w is warmup_steps; T is total_steps. All but one_cycle begin with a
+/// linear warm-up, lr (t+1)/w for t < w. Then, with p = (t-w)/(T-w) from 0 up to 1:
 ///
 ///   constant       lr
 ///   linear         final_lr + (lr - final_lr) (1 - p)
@@ -28,11 +28,11 @@ struct Schedule {
   int64_t total_steps = 1;
   double final_lr = 0;
 
-  /// Returns the rate of step t, counted from 0; after total_steps, the last value.
+  /// Returns the learning rate at step t, counted from 0; after total_steps, the last value.
   double at(int64_t t) const;
 
-  /// Declares schedule, lr, warmup_steps and final_lr. total_steps must be set before: it belongs to
-  /// the section [train].
+  /// Declares schedule, lr, warmup_steps and final_lr. total_steps must already be set: it belongs
+  /// to the section [train].
   void describe(OptionVisitor& v);
 };
 

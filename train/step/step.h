@@ -1,4 +1,4 @@
-// Step: one step of training.
+// Step: a single training step.
 #pragma once
 
 #include <cstdint>
@@ -16,17 +16,17 @@
 
 namespace longhand::train {
 
-/// How a batch becomes an update: options of [train].
+/// Options of [train] that control how a batch becomes an update.
 struct StepOptions {
   int64_t shards = 1;         // parts of a batch that are distributed over ranks, a power of two
   int64_t micro_batches = 1;  // parts in which a shard is processed, to save memory
-  bool recompute = false;     // nn::Pass::recompute: less memory, more time, the same bits
+  bool recompute = false;     // nn::Pass::recompute: less memory, more time, bitwise identical
   double clip_norm = 0;       // 0: no clipping
   GuardOptions guard{};
   uint64_t seed = 0;
 };
 
-/// What a step works with, and for. References must outlive the step.
+/// The objects that a step uses. References must outlive the step.
 struct StepContext {
   nn::Module& model;
   LossFn loss;
@@ -38,12 +38,12 @@ struct StepContext {
   std::function<void(const char*)> on_phase = {};
   /// Called at the end of each update, with the number of steps done. May be empty.
   std::function<void(int64_t step)> after_update = {};
-  /// Called instead of the update if the step is bad, with the reason; may throw.
+  /// Called with the reason instead of the update if the step is bad; may throw.
   std::function<void(const std::string&)> on_defect = {};
 };
 
-/// A step: batch, forward, loss, backward, clip, update. The bits do not depend on the number of threads,
-/// nor on that of processes.
+/// One step: batch, forward, loss, backward, clip, update. Results are bitwise identical for any
+/// number of threads and processes.
 class Step {
  public:
   explicit Step(StepContext context);
@@ -66,11 +66,11 @@ class Step {
     double seconds = 0;
     int64_t tokens = 0;  // without padding
   };
-  /// Does the next step and counts it in `state`.
+  /// Performs the next step and counts it in `state`.
   Result take(TrainingState& state);
 
-  /// Changes the parameters or the state of the optimizer. If that throws, they are neither the old nor
-  /// the new ones, and check_complete() throws from then on.
+  /// Changes the parameters or the optimizer's state. If `f` throws, they may be partly changed,
+  /// and check_complete() throws from then on.
   void change(const std::function<void()>& f);
   void check_complete() const;
 
@@ -87,9 +87,9 @@ class Step {
 
   StepContext context_;
   const Parameters& parameters_;
-  std::vector<Tensor> counters_;  // integer buffers of the model, whose memory they share
+  std::vector<Tensor> counters_;  // the model's integer buffers, sharing their memory
   const Reducer* reducer_ = &one_process();
-  bool incomplete_ = false;  // a change has begun and not ended
+  bool incomplete_ = false;  // a change was interrupted
 };
 
 }  // namespace longhand::train
