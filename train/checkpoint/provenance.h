@@ -1,4 +1,4 @@
-// Provenance: what the numbers of this process depend on besides its input.
+// Provenance: what the results of this process depend on besides its input.
 #pragma once
 
 #include <map>
@@ -8,11 +8,11 @@
 
 namespace longhand::train {
 
-/// "commit" (of the sources, with "-dirty" if they were changed; "unknown" outside of a repository),
-/// "compiler", "flags", "cpu" (with its cores) and "libraries" (with their versions).
+/// Returns "commit" (of the sources, with "-dirty" if they were changed; "unknown" outside a
+/// repository), "compiler", "flags", "cpu" (with its cores) and "libraries" (with their versions).
 const std::map<std::string, std::string>& provenance();
 
-/// Adds to results of this process where they are from; `command` repeats them.
+/// Adds the origin of this process's results to them; `command` reproduces them.
 void add_origin(Results& results, const std::string& command);
 
 }  // namespace longhand::train

@@ -1,4 +1,4 @@
-// The metrics of a run as an event file of TensorBoard.
+// The metrics of a run as a TensorBoard event file.
 #pragma once
 
 #include <filesystem>
@@ -9,22 +9,22 @@
 
 namespace longhand::train {
 
-/// Whether a file of this name is one that EventFile has written.
+/// Returns whether a file of this name was written by EventFile.
 bool is_event_file(const std::string& name);
 
-/// A file of events in a folder. It has the metrics of the whole run, also of the processes before this
-/// one: metrics.jsonl is what they are made from, and nothing of the file is in a checkpoint. So a run
-/// that is resumed from an earlier step has no step twice.
+/// An event file in a folder. It holds the metrics of the whole run, including earlier processes:
+/// it is derived from metrics.jsonl, and checkpoints store none of it. A run that is resumed from
+/// an earlier step therefore has no step twice.
 class EventFile {
  public:
-  /// Creates the folder and writes the metrics so far to a new file in it, then empties the files of
-  /// earlier processes of the run. TensorBoard drops what it has read from those. `begin` is the time at
-  /// which the run began, in seconds since 1970, as if it had not been interrupted: that of an event is
-  /// `begin` and Record::seconds. Throws DataError if a file cannot be written.
+  /// Creates the folder, writes the metrics so far to a new file in it, and empties the files of
+  /// earlier processes of the run, so that TensorBoard drops what it read from them. `begin` is the
+  /// start of the run in seconds since 1970, as if it had not been interrupted: an event has time
+  /// `begin` + Record::seconds. Throws DataError if a file cannot be written.
   EventFile(const std::filesystem::path& folder, const std::vector<Record>& records, double begin);
 
-  /// Adds the metrics of a record, which flush() writes. Throws DataError if that fails; the next call
-  /// writes them then.
+  /// Adds the metrics of a record, which flush() writes. Throws DataError on failure; the next call
+  /// then writes them.
   void add(const Record& record);
   void flush();
 
