@@ -1,4 +1,4 @@
-// Sections: those of a configuration as structs, and the plan that they make.
+// Sections: the sections of a configuration as structs, and the plan they form.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace longhand::train {
 
-/// The options of [train] that name a checkpoint to start from.
+/// The options of [train] for starting from a checkpoint.
 struct InitOptions {
   std::string from;  // a run directory or a checkpoint file; empty: none
   std::string checkpoint = "best";
@@ -22,7 +22,7 @@ struct InitOptions {
   void describe(OptionVisitor& v);
 };
 
-/// The options of [train] that name a teacher and weight the terms of the loss.
+/// The options of [train] that name a teacher and weight the loss terms.
 struct DistillOptions {
   std::string from;  // a run directory or a checkpoint file; empty: no teacher
   std::string checkpoint = "best";
@@ -30,7 +30,7 @@ struct DistillOptions {
   double temperature = 2;
   double outputs = 0, weights = 0;
 
-  /// `recompute` is train.recompute, read before.
+  /// `recompute` is train.recompute, already read.
   void describe(OptionVisitor& v, bool recompute);
 };
 
@@ -40,8 +40,8 @@ struct TrainSection {
   TrainerOptions trainer{};
   InitOptions init{};
   DistillOptions distill{};
-  bool tensorboard = false;  // whether Run writes events for TensorBoard
-  double memory_limit = 0;   // GiB; 0: what the machine has
+  bool tensorboard = false;  // whether Run writes TensorBoard events
+  double memory_limit = 0;   // GiB; 0: the machine's memory
 
   void describe(OptionVisitor& v);
 };
@@ -59,8 +59,8 @@ struct Plan {
   TrainSection train{};
   OptimizerSection optimizer{};
   attention::TransformerConfig model{};
-  data::DataMemory data{};  // as far as it is known without them
-  /// Every option that applies, with its value: the effective configuration.
+  data::DataMemory data{};  // as far as known without them
+  /// Every applicable option with its value: the effective configuration.
   EffectiveSections effective{};
 };
 

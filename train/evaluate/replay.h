@@ -1,4 +1,4 @@
-// Replay: one training step again, with every operation checked.
+// Replay: repeats a training step and checks every operation.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace longhand::train {
 
-/// The range of the values of a tensor.
+/// The range of a tensor's values.
 struct ValueRange {
   std::string name;  // of the parameter or buffer; empty: a computed tensor
   Shape shape;
@@ -28,16 +28,16 @@ ValueRange range_of(const Tensor& tensor, std::string name = "");
 /// "(2, 3) f32, -1 to 2, 5 NaN: weight"
 std::string to_text(const ValueRange& range);
 
-/// The first operation of a step whose result, or a gradient of whose inputs, is not finite.
+/// The first operation of a step with a non-finite result or input gradient.
 struct BadOperation {
   std::string operation;  // "linear"
-  /// The module in which it ran, by full name; the module of its parameter, if it has one. "model"
-  /// for the model itself, "loss" outside of it; modules of a teacher begin with "teacher.".
+  /// The full name of the module in which it ran, or of its parameter's module if it has one.
+  /// "model" for the model itself, "loss" outside it; a teacher's modules begin with "teacher.".
   std::string layer;
-  bool backward = false;                 // whether a gradient is not finite, rather than the result
+  bool backward = false;                 // whether a gradient, not the result, is non-finite
   std::vector<ValueRange> inputs{};      // of the operation, also in the backward pass
-  std::vector<ValueRange> results{};     // backward: the gradients of the inputs that need one
-  std::optional<ValueRange> gradient{};  // backward: that of its result, unless it has several
+  std::vector<ValueRange> results{};     // backward: the gradients of inputs that need them
+  std::optional<ValueRange> gradient{};  // backward: of its result, unless there are several
 };
 
 /// A parameter with the norm of its gradient.
@@ -46,14 +46,14 @@ struct GradientNorm {
   double norm = 0;
 };
 
-/// A step of training, repeated from a checkpoint.
+/// A training step repeated from a checkpoint.
 struct ReplayedStep {
-  int64_t step = 0;  // its number; the first is 1
+  int64_t step = 0;  // step number, from 1
   double learning_rate = 0;
-  /// Parameters, buffers, moments and averages that were not finite before it.
+  /// Parameters, buffers, moments and averages that were already non-finite before the step.
   std::vector<ValueRange> state{};
   std::optional<BadOperation> first{};  // the step is repeated up to this operation
-  /// An exception that ended the step; empty: none.
+  /// The exception that ended the step; empty: none.
   std::string error{};
 
   // If the step was completed:
@@ -61,16 +61,16 @@ struct ReplayedStep {
   std::vector<GradientNorm> gradients{};  // all, the largest norm first
   std::string defect{};                   // see train/step/guard.h
 
-  /// Whether it is finite and no outlier.
+  /// Returns whether the step is finite and not an outlier.
   bool good() const { return state.empty() && !first && error.empty() && defect.empty(); }
 };
 
-/// The name of the last checkpoint before-step-N.h5 of a run. Throws ConfigError if it has none.
+/// Returns the name of a run's last before-step-N.h5. Throws ConfigError if it has none.
 std::string last_snapshot(const std::filesystem::path& run);
 
-/// Repeats the step that follows a checkpoint, up to the update, with the same bits; nothing is written.
-/// Reads the data, and the teacher if there is one. -Inf alone is not bad, since scores are masked with
-/// it; if a NaN or +Inf follows, the first operation that made one otherwise is named. Throws ConfigError and DataError as Run::resume() does.
+/// Repeats the step after a checkpoint, bitwise identical, up to the update; writes nothing. Reads
+/// the data, and the teacher if any. -Inf alone is not bad, since it masks scores; if NaN or +Inf
+/// follows, names the first operation that made one otherwise. Throws as Run::resume() does.
 ReplayedStep replay(const SavedModel& snapshot);
 
 }  // namespace longhand::train

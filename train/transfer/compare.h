@@ -1,4 +1,4 @@
-// What differs between two checkpoints, or a checkpoint and a file of tensors.
+// Differences between two checkpoints, or between a checkpoint and a tensor file.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@
 
 namespace longhand::train {
 
-/// How a tensor differs between two states. It is undefined where a state does not have it.
+/// How a tensor differs between two states. A tensor that a state lacks is undefined.
 struct TensorDifference {
   std::string name;
   Tensor first, second;
   // For tensors of the same shape:
-  int64_t differing = 0;  // elements whose values differ; two NaN are equal
+  int64_t differing = 0;  // elements that differ; NaNs are equal
   double largest = 0;     // |a - b|; NaN if one of them is NaN, or if they are infinite
   double relative = 0;    // |a - b| / |a| in the Euclidean norm; infinite for a = 0
 
@@ -28,17 +28,17 @@ struct TensorDifference {
   bool same_dtype() const {
     return first.defined() && second.defined() && first.dtype() == second.dtype();
   }
-  /// Whether no two values differ by more than that.
+  /// Returns whether no values differ by more than `tolerance`.
   bool is_within(double tolerance) const {
     return same_shape() && same_dtype() && (differing == 0 || largest <= tolerance);
   }
 };
 
-/// The differences of all tensors of either state, in alphabetical order of their names. Numbers are
-/// compared as f64 (integers beyond 2^53 exactly).
+/// Returns the differences of all tensors in either state, in alphabetical order of names. Values
+/// are compared as f64 (integers beyond 2^53 exactly).
 std::vector<TensorDifference> differences(const nn::StateDict& first, const nn::StateDict& second);
 
-/// A state of both: "model", "optimizer", "averaged weights", or "weights", those used in evaluation.
+/// A state in both: "model", "optimizer", "averaged weights", or "weights", as used in evaluation.
 struct ComparedState {
   std::string name;
   size_t in_first = 0, in_second = 0;  // tensors
@@ -49,17 +49,17 @@ struct Comparison {
   std::string first{}, second{};  // files
   bool equal = true;              // all tensors, within the tolerance
   std::vector<ComparedState> states{};
-  /// The options and counters that differ, with both values; nothing where a side does not have it.
+  /// Options and counters that differ, with both values; nothing where a side lacks it.
   std::map<std::string, std::pair<std::optional<OptionValue>, std::optional<OptionValue>>> other{};
 };
 
 struct CompareOptions {
   std::string checkpoint = "best";  // of run directories
   double tolerance = 0;
-  bool weights = false;  // only these, as if one side is a file of tensors
+  bool weights = false;  // compare only weights, as with a tensor file
 };
 
-/// `first` and `second`: checkpoints, run directories or files of tensors.
+/// Compares `first` and `second`: checkpoints, run directories or tensor files.
 Comparison compare(const std::string& first, const std::string& second,
                    const CompareOptions& options);
 

@@ -10,7 +10,7 @@
 
 namespace longhand::train {
 
-/// The model of a checkpoint alone: its configuration describes it completely, no data is read.
+/// Returns the model of a checkpoint, which its configuration describes completely; reads no data.
 std::unique_ptr<attention::Transformer> model_of(const SavedModel& saved);
 
 /// A trained model with a split of its data.
@@ -23,17 +23,17 @@ struct LoadedRun {
   attention::Transformer& model() const { return experiment->model; }
 };
 
-/// How a run is loaded.
+/// Options for loading a run.
 struct RunOptions {
   std::string split = "test";
-  bool with_training = false;  // makes the training split, too
-  bool undivided = false;      // a file is read whole: see data::Splits
+  bool with_training = false;  // also makes the training split
+  bool undivided = false;      // files are not split: see data::Splits
   LoadOptions weights{};
 };
 
-/// Makes the data and the model that saved.config describes, which may have been changed since it was
-/// loaded, and loads the weights. Throws what Experiment, load_weights() and SavedModel::check_data()
-/// throw.
+/// Makes the data and the model described by saved.config, which may have been changed since
+/// loading, and loads the weights. Throws what Experiment, load_weights() and
+/// SavedModel::check_data() throw.
 LoadedRun open_run(const SavedModel& saved, const RunOptions& options);
 
 }  // namespace longhand::train
