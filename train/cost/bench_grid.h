@@ -1,4 +1,4 @@
-// The cells that longhand bench measures: variants and lengths, with the configuration of each.
+// The cells that longhand bench measures: variants and lengths, and each cell's configuration.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ namespace longhand::train {
 
 struct BenchGrid {
   std::string model = "L";
-  std::vector<std::string> attention;  // empty: all that support the other members
-  std::vector<int64_t> length;         // empty: those of the model
+  std::vector<std::string> attention;  // empty: all that support the other options
+  std::vector<int64_t> length;         // empty: the model's
   std::optional<int64_t> d_model, heads, layers, d_mlp;
   std::optional<double> dropout;
   bool causal = false;
-  std::vector<std::string> set{};  // section.key=value, which override the others
+  std::vector<std::string> set{};  // section.key=value, overriding the others
 };
 
 struct BenchCell {
@@ -28,14 +28,14 @@ struct BenchCell {
 /// Throws ConfigError for unknown variants and models, and for options that no variant declares.
 std::vector<BenchCell> cells_of(const BenchGrid& grid);
 
-/// The configuration of a cell, without the options that only other variants declare. Throws ConfigError
-/// for invalid values.
+/// Returns the configuration of a cell, without options that only other variants declare. Throws
+/// ConfigError for invalid values.
 Config config_of(const BenchGrid& grid, const BenchCell& cell);
 
-/// What sets the options of a configuration, except for the variant and the length.
+/// Returns assignments for all options of a configuration except the variant and the length.
 std::vector<std::string> assignments(const Config& config);
 
-/// The dropout of attention probabilities, the largest of all layers.
+/// Returns the largest dropout of attention probabilities of all layers.
 double attention_dropout(const Config& config);
 
 }  // namespace longhand::train

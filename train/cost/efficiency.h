@@ -1,4 +1,4 @@
-// Efficiency: what measured times and memory say about costs against length and size.
+// Efficiency: how measured time and memory scale with length and size.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace longhand::train {
 
-/// Those with the same key together, in order of first appearance.
+/// Groups items with the same key, in order of first appearance.
 template <class T, class Key>
 std::vector<std::vector<const T*>> in_groups(const std::vector<T>& all, const Key& key_of) {
   std::vector<std::vector<const T*>> out;
@@ -24,42 +24,42 @@ std::vector<std::vector<const T*>> in_groups(const std::vector<T>& all, const Ke
   return out;
 }
 
-/// The measured cost of one variant at one length, for one sequence.
+/// The measured cost of one variant at one length, per sequence.
 struct Cost {
   std::string attention;
   int64_t size = 0;  // features, landmarks or slots; 0: none
   int64_t length = 0;
   double seconds = 0, seconds_low = 0, seconds_high = 0;  // median and quartiles
   double seconds_forward = 0;
-  double bytes = 0;  // of tensors at the peak
+  double bytes = 0;  // peak bytes of tensors
 };
 
-/// The exponents of costs against length: 2 for exact attention, 1 for linear ones, of long
-/// sequences; less of short ones, where other costs dominate. Or against size: `size` is then the
-/// length. Each is the slope of fit_power().
+/// Exponents of costs against length: for long sequences, 2 for exact attention and 1 for linear
+/// attention; for short ones less, because other costs dominate. Or against size; `size` then holds
+/// the length. Each is the slope of fit_power().
 struct CostSlope {
   std::string attention;
   int64_t size = 0;
   Line seconds, forward, bytes;
 };
-/// Those against `varied`, Cost::length or Cost::size, for each variant and value of `fixed`, the other one,
-/// measured at two or more values of it, in order of first appearance.
+/// Returns the exponents against `varied` (Cost::length or Cost::size) for each variant and value
+/// of `fixed`, the other one, with at least two measurements, in order of first appearance.
 std::vector<CostSlope> slopes_of(const std::vector<Cost>& costs, int64_t Cost::*fixed,
                                  int64_t Cost::*varied);
 
-/// Where a cost falls below another one and stays there.
+/// Where one cost falls below another and stays below.
 struct Crossover {
   enum class Kind {
-    unknown,  // no length in common
+    unknown,  // no common length
     always,   // at every measured length; `length` is the shortest
-    never,    // not at the longest one, which is `length`
-    at        // from `length` on, interpolated between logarithms of the measurements
+    never,    // not at the longest one, `length`
+    at        // from `length` on, interpolated between logarithms
   } kind = Kind::unknown;
   double length = 0;
 };
-/// Of costs by length, all above 0, `other` against `exact`.
+/// Returns where `other` falls below `exact`; both are costs by length, all above 0.
 Crossover crossover(const std::map<double, double>& exact, const std::map<double, double>& other);
-/// "faster from about 812 tokens"; empty if unknown. `better` is "faster" or the like.
+/// Returns "faster from about 812 tokens", or empty if unknown. `better` is "faster" or similar.
 std::string to_text(const Crossover& crossover, const std::string& better);
 
 }  // namespace longhand::train

@@ -1,4 +1,4 @@
-// Plans: for each length and number of ranks the best split, with the tables that show it.
+// Plans: the best split for each length and number of ranks, with tables that show it.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,17 @@
 
 namespace longhand::train {
 
-/// The configuration of the model alone, for sequences of this length.
+/// Returns the configuration of the model only, for sequences of this length.
 Config model_config(const Config& config, const attention::TransformerConfig& model,
                     int64_t length);
 
 struct PlanOptions {
-  std::vector<int64_t> ranks;  // numbers of them
-  bool here = false;           // all on this machine, whose cores and memory they share
+  std::vector<int64_t> ranks;  // numbers of ranks
+  bool here = false;           // all on this machine, sharing its cores and memory
 };
 
-/// Forecasts every split of each number of ranks for each model, chooses one, and returns the tables
-/// "choices" and "forecasts".
+/// Forecasts every split of each number of ranks for each model, chooses one, and returns the
+/// tables "choices" and "forecasts".
 Results plan(const ForecastRequest& request,
              const std::vector<attention::TransformerConfig>& models, const PlanOptions& options);
 

@@ -10,11 +10,11 @@ namespace longhand::train {
 
 class Config;
 
-/// A plugin as checkpoints and summaries record it.
+/// A plugin as recorded in checkpoints and summaries.
 struct PluginRecord {
   std::string name, version;
-  std::string digest;                        // XXH3-128 of its file
-  std::vector<std::string> variants, tasks;  // that it has registered
+  std::string digest;                        // XXH3-128 of the file
+  std::vector<std::string> variants, tasks;  // registered by the plugin
 
   friend bool operator==(const PluginRecord&, const PluginRecord&) = default;
 };
@@ -23,31 +23,31 @@ struct Plugin : PluginRecord {
   std::filesystem::path file;  // absolute
 };
 
-/// Loads a shared library that LONGHAND_PLUGIN defines a plugin in, which registers its variants and
-/// tasks; until the end of the process. A plugin is code: it runs with the rights of this process. Does
-/// nothing if it is loaded already. Throws ConfigError, before anything of the plugin is called, if the
-/// file is missing or no plugin, or was compiled with a Longhand that this one cannot replace; and if it
-/// registers nothing, a name that is taken, or a name of other characters than a-z, 0-9 and _.
+/// Loads the plugin that LONGHAND_PLUGIN defines in a shared library and registers its variants and
+/// tasks, until the end of the process. A plugin is code and runs with the rights of this process.
+/// Does nothing if it is already loaded. Throws ConfigError, before calling its code, if the file
+/// is missing, is not a plugin, or was compiled with an incompatible Longhand; also if it registers
+/// nothing, a name that is taken, or a name with characters other than a-z, 0-9 and _.
 const Plugin& load_plugin(const std::filesystem::path& path);
 
-/// The plugins that are loaded, in order.
+/// Returns the loaded plugins, in loading order.
 const std::deque<Plugin>& plugins();
 
-/// Of these plugins, those whose variants or tasks a configuration names.
+/// Returns the plugins in `all` whose variants or tasks a configuration names.
 std::vector<PluginRecord> used_plugins(const std::vector<PluginRecord>& all, const Config& config);
-/// The same of plugins().
+/// Likewise for plugins().
 std::vector<PluginRecord> used_plugins(const Config& config);
 
-/// Throws ConfigError if `config`, which is that of a checkpoint, names a variant or task of a recorded
-/// plugin that is not loaded; the message names the plugin and says how to load it. Returns a warning if
-/// it is loaded, but its file is not the same; otherwise an empty string.
+/// Throws ConfigError if a checkpoint's `config` names a variant or task of a recorded plugin that
+/// is not loaded; the message names the plugin and says how to load it. Returns a warning if it is
+/// loaded from a different file; otherwise an empty string.
 std::string check_plugins(const std::vector<PluginRecord>& recorded, const Config& config,
                           const std::string& checkpoint);
 
-/// The records as text, one line each, as checkpoints hold them. Names and versions have no control
+/// Formats records as text, one line each, as in checkpoints. Names and versions contain no control
 /// characters.
 std::string to_text(const std::vector<PluginRecord>& records);
-/// Reads to_text(). Throws DataError that begins with `name` for text of another form.
+/// Reads to_text(). Throws a DataError that begins with `name` for malformed text.
 std::vector<PluginRecord> plugin_records(const std::string& text, const std::string& name);
 
 }  // namespace longhand::train

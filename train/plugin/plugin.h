@@ -1,6 +1,6 @@
-// A plugin: attention variants and tasks of your own in a shared library that the program loads. One
-// file of it has LONGHAND_PLUGIN. examples/plugin is a complete one; longhand_add_plugin() of CMake
-// builds it.
+// A plugin: your own attention variants and tasks in a shared library that the program loads. One
+// of its files uses LONGHAND_PLUGIN. examples/plugin is a complete example; CMake's
+// longhand_add_plugin() builds it.
 #pragma once
 
 #include <array>
@@ -13,12 +13,12 @@
 
 namespace longhand::train {
 
-/// Increased when classes change that plugins derive from or pass on, in ways that plugin_layout does
-/// not show, such as a new virtual function.
+/// Increased when classes that plugins derive from or pass on change in ways that plugin_layout
+/// does not show, such as a new virtual function.
 inline constexpr uint32_t plugin_interface = 1;
 
-/// The sizes of the types that a plugin shares with the library, in one number: it differs if they
-/// were compiled from different headers, or with different standard libraries.
+/// The sizes of the types that a plugin shares with the library, as one number: it differs if they
+/// were compiled with different headers or standard libraries.
 inline constexpr uint64_t plugin_layout = [] {
   const std::array sizes = {
       sizeof(std::string),
@@ -52,20 +52,20 @@ inline constexpr uint64_t plugin_layout = [] {
   return hash;
 }();
 
-/// What a plugin says of itself, and what it was compiled with. LONGHAND_PLUGIN defines it; the program
-/// reads it before it calls anything. The first member must remain.
+/// A plugin's description of itself and of what it was compiled with. LONGHAND_PLUGIN defines it;
+/// the program reads it before calling anything. The first member must stay first.
 struct PluginInfo {
   uint32_t interface = plugin_interface;
   const char* longhand = LONGHAND_VERSION;
   uint64_t layout = plugin_layout;
   const char* name = nullptr;
   const char* version = nullptr;
-  void (*add)() = nullptr;  // registers variants and tasks
+  void (*add)() = nullptr;  // registers the variants and tasks
 };
 
 }  // namespace longhand::train
 
-/// Defines the plugin of a shared library, once. The body of a function follows, which registers
+/// Defines a shared library's plugin, once. The body of a function follows, which registers
 /// variants and tasks:
 ///
 ///     LONGHAND_PLUGIN("mine", "1.0") {
@@ -73,7 +73,7 @@ struct PluginInfo {
 ///       longhand::data::add("my_task", my_task_spec());
 ///     }
 ///
-/// Name and version are recorded in the checkpoints of the runs that use it.
+/// Name and version are recorded in the checkpoints of runs that use the plugin.
 #define LONGHAND_PLUGIN(plugin_name, plugin_version)                                   \
   static void longhand_plugin_add();                                                   \
   extern "C" __attribute__((visibility("default")))                                    \

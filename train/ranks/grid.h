@@ -1,4 +1,4 @@
-// RankGrid: the ranks of a training run, by what they divide.
+// RankGrid: the ranks of a training run, arranged by what they divide.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,20 @@ class Communicator;
 
 namespace longhand::train {
 
-/// Ranks in rows and columns: the ranks of a row have parts of the same sequences, those of a column
-/// the same parts of other sequences. Neighbours in a row are neighbours among all ranks, because a row
-/// communicates in every layer, a column once a step.
+/// Ranks in rows and columns: a row divides the same sequences (sequence parallelism), a column the
+/// sequences of a batch (data parallelism). Neighbours in a row are neighbours among all ranks,
+/// because a row communicates in every layer, a column only once a step.
 class RankGrid : public Reducer {
  public:
   ~RankGrid() override;
-  /// Rows of `sequence_ranks` ranks. Collective. `shards` is what the columns divide. Throws
-  /// ConfigError, naming the options, if the ranks cannot be divided so.
+  /// Makes rows of `sequence_ranks` ranks; columns divide the `shards`. Collective. Throws
+  /// ConfigError, naming the options, if the ranks cannot be divided that way.
   RankGrid(Communicator& world, int64_t sequence_ranks, int64_t shards);
 
   Communicator& world() const { return world_; }
-  /// The ranks that have the same part of other sequences.
+  /// The ranks that hold the same part of other sequences.
   Communicator& data() const { return *data_; }
-  /// The ranks that have the other parts of the same sequences.
+  /// The ranks that hold the other parts of the same sequences.
   Communicator& sequence() const { return *sequence_; }
 
   bool leads() const override;
@@ -48,21 +48,21 @@ class RankGrid : public Reducer {
   std::unique_ptr<Communicator> data_, sequence_;
 };
 
-/// Adds up gradients in buckets: as soon as all gradients of a bucket are known, it is sent, last
-/// parameters first, since a backward pass ends with the first ones. Collective operations begin in the
-/// same order on all ranks, whatever the order in which gradients are added. The sum over the data ranks
-/// continues the tree of TreeSum: the bits do not depend on the number of ranks. `parameters`, which must
-/// be the same on all ranks, and `grid` must outlive the result.
+/// Sums gradients in buckets. A bucket is sent as soon as all its gradients are known, last
+/// parameters first, since a backward pass ends with the first ones. All ranks begin collective
+/// operations in the same order, regardless of the order in which gradients are added. The sum over
+/// data ranks continues TreeSum's tree: it is bitwise identical for any number of ranks.
+/// `parameters`, which must be the same on all ranks, and `grid` must outlive the result.
 std::unique_ptr<GradientSum> gradient_join(const Parameters& parameters, const RankGrid& grid);
 
-/// The tokens of this part, (B, n); also their targets, if there is one per token. Behind the end of the
-/// sequences there are tokens 0 without targets. Lengths remain those of whole sequences, which is what
-/// the model expects. The batch itself if sequences are not cut.
+/// Returns this part's tokens, (B, n), and also their targets if there is one per token. Past the
+/// end of the sequences, tokens are 0 without targets. Lengths remain those of whole sequences, as
+/// the model expects. Returns the batch itself if sequences are not cut.
 data::Batch part_of(const data::Batch& batch, const attention::SequencePart& part);
 
-/// "rank 2 on HOST", with the name of its machine
+/// Returns text such as "rank 2 on HOST", with the name of the machine.
 std::string rank_name(int rank, const std::string& host);
-/// The name of this machine.
+/// Returns the name of this machine.
 std::string host_name();
 
 }  // namespace longhand::train

@@ -1,4 +1,4 @@
-// Where the ranks of a run are: machines and cores.
+// The machines and cores that a run's ranks use.
 #pragma once
 
 #include <cstdint>
@@ -19,12 +19,12 @@ struct Place {
   std::string host{};
   int64_t threads = 1;
   int64_t machine_cores = 1;
-  std::set<int> cores{};  // that the rank may run on
+  std::set<int> cores{};  // cores that the rank may use
 };
-/// The places of all ranks, by host. Collective.
+/// Returns the places of all ranks, by host. Collective.
 std::map<std::string, std::vector<Place>> places(Communicator& ranks);
 
-/// Warnings about threads and cores that this choice of flags wastes or shares, each with the flag to
+/// Returns warnings about threads and cores that these flags waste or share, each with the flag to
 /// add. Collective.
 std::vector<std::string> binding_warnings(Communicator& ranks);
 

@@ -1,4 +1,4 @@
-// The elements of all parameters, divided evenly over ranks.
+// Divides the elements of all parameters evenly over ranks.
 #pragma once
 
 #include <memory>
@@ -11,8 +11,8 @@ class Communicator;
 
 namespace longhand::train {
 
-/// Equal parts of all elements, whichever parameters they belong to. Throws ShapeError unless all
-/// parameters have one dtype. `ranks` must outlive the result.
+/// Divides all elements into equal parts, regardless of parameter boundaries. Throws ShapeError
+/// unless all parameters have the same dtype. `ranks` must outlive the result.
 std::unique_ptr<Division> rank_division(Communicator& ranks, const Parameters& parameters);
 
 }  // namespace longhand::train

@@ -1,4 +1,4 @@
-// How the ranks of a run begin together: one leads, the others follow.
+// How a run's ranks start together: one leads, the others follow.
 #pragma once
 
 #include <memory>
@@ -10,12 +10,11 @@
 
 namespace longhand::train {
 
-/// What a rank needs to train with the others. Nothing is read from the run's directory, which only the
-/// leading rank has to reach.
+/// What a rank needs to train with the others. Only the leading rank reads the run's directory.
 struct Start {
   std::string config;      // the effective configuration, as TOML: not empty
-  std::string folder;      // of the checkpoints
-  std::string checkpoint;  // the state to begin with: to_bytes()
+  std::string folder;      // folder of the checkpoints
+  std::string checkpoint;  // the initial state: to_bytes()
 };
 
 /// The leading rank, which decides what all ranks do:
@@ -24,8 +23,8 @@ struct Start {
 ///     train::Lead lead(world);
 ///     train::Run::create(config, "runs/one")->train({}, &lead);
 ///
-/// If it ends without a start, because there is nothing to do or because of an exception, the others
-/// end too.
+/// If it ends without a start, because there is nothing to do or because of an exception, the
+/// others end too.
 class Lead {
  public:
   explicit Lead(Communicator& world) : world_(world) {}
@@ -35,9 +34,9 @@ class Lead {
 
   Communicator& world() const { return world_; }
   /// Sends `start` to the others, waits until they are ready, and returns the grid for the options.
-  /// `data` are the hashes of the leading rank's data. Throws DataError, naming the rank, if one of them
-  /// cannot begin, and ConfigError if it has other data, another version of Longhand, or a processor that
-  /// computes other bits; all ranks throw the same.
+  /// `data` holds the hashes of the leading rank's data. Throws DataError, naming the rank, if one
+  /// cannot start, and ConfigError if one has other data, another version of Longhand, or a
+  /// processor with different results; all ranks throw the same exception.
   std::unique_ptr<RankGrid> start(Start start, const TrainerOptions& options,
                                   const std::map<std::string, std::string>& data);
 
@@ -46,9 +45,9 @@ class Lead {
   bool started_ = false;
 };
 
-/// Any other rank: waits for the leading one, constructs what its configuration describes, trains with
-/// the others and returns why they ended; nothing if there was no start. The observer is asked whether
-/// to stop and to save; it receives no records.
+/// Runs any other rank: waits for the leading one, constructs what its configuration describes,
+/// trains with the others and returns why they ended; nothing if there was no start. The observer
+/// is asked whether to stop and to save, but receives no records.
 std::optional<Stopped> follow(Communicator& world, Observer observer = {});
 
 }  // namespace longhand::train

@@ -1,13 +1,13 @@
-// One description of a struct gives its JSON in both directions: a function of the struct's namespace
-// that names its members in the order of the file.
+// A single description of a struct gives its JSON in both directions: a function in the struct's
+// namespace that names its members in file order.
 //
 //     void fields(Is<Score> auto& s, auto& f) {
 //       f.number("loss", s.loss);
 //       f.number("accuracy", s.accuracy);
 //     }
 //
-// It is called with a const struct to write it. Members may be structs with such a function themselves,
-// lists and maps of them, and optionals, which are left out if they are empty. Not installed, as json.h.
+// It is called with a const struct to write it. Members may be structs with such a function, lists
+// and maps of them, and optionals, omitted if empty. Not installed, like json.h.
 #pragma once
 
 #include <cmath>
@@ -36,7 +36,7 @@ class JsonWriter;
 void read_value(const Json& from, Cell& to);
 void read_value(const Json& from, std::set<std::pair<size_t, size_t>>& to);
 
-/// A type that has functions of its own: json_of(value), and read_value(json, value).
+/// A type with its own functions json_of(value) and read_value(json, value).
 template <class T>
 concept ReadsItself = requires(const Json& from, T& value) {
   read_value(from, value);
@@ -89,7 +89,7 @@ class JsonWriter {
  public:
   static constexpr bool writes = true;
 
-  /// A value that files have.
+  /// A value that is always present.
   template <class T>
   void operator()(const char* key, const T& value) {
     out_[key] = json_of(value);
@@ -110,7 +110,7 @@ class JsonWriter {
   void number(const char* key, const T&... value) {
     (*this)(key, value...);
   }
-  /// A value that is left out if it is `empty`.
+  /// A value that is omitted if it is `empty`.
   template <class T>
   void filled(const char* key, const T& value, const std::type_identity_t<T>& empty = {}) {
     if (Json json = json_of(value); json != json_of(empty)) out_[key] = std::move(json);
@@ -120,14 +120,14 @@ class JsonWriter {
   void added(const char* key, const T& value) {
     (*this)(key, value);
   }
-  /// What follows from the rest, and is not read.
+  /// A derived value, which is not read.
   template <class T>
   void derived(const char* key, const T& value) {
     (*this)(key, value);
   }
-  /// Whether to go on with members that are written only if `condition` holds.
+  /// Returns whether to continue with members that are written only if `condition` holds.
   bool when(bool condition) const { return condition; }
-  /// An object in the object, whose members fill(f) describes, if it is `there`.
+  /// A nested object, whose members fill(f) describes, if it is `there`.
   template <class F>
   void object(const char* key, bool there, F fill) {
     if (!there) return;
@@ -163,9 +163,9 @@ Json json_of(const std::map<std::string, T>& map) {
 
 // ---- reading
 
-/// Reads what Longhand has written: throws exceptions of the JSON library, or DataError, for anything else.
+/// Reads Longhand's own output: throws JSON library exceptions, or DataError, for anything else.
 struct Strict {};
-/// Reads what may be of another version, or edited: leaves what is missing or of another type as it is.
+/// Reads what may be of another version or edited: ignores what is missing or of another type.
 struct Lenient {};
 
 template <class T>
@@ -177,7 +177,7 @@ concept Map = requires {
   typename T::mapped_type;
 };
 
-/// Whether a value has the type of T.
+/// Returns whether a value has the type of T.
 template <class T>
 bool fits(const Json& from) {
   if constexpr (std::same_as<T, std::string>) return from.is_string();

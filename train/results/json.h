@@ -1,5 +1,5 @@
-// JSON as Longhand writes it: numbers that are not finite, which JSON does not have, are the strings
-// "NaN", "Infinity" and "-Infinity". Not installed: nlohmann/json is no dependency of users.
+// JSON as Longhand writes it: non-finite numbers, which JSON lacks, are the strings "NaN",
+// "Infinity" and "-Infinity". Not installed, so users do not depend on nlohmann/json.
 #pragma once
 
 #include <cstdint>
@@ -16,32 +16,32 @@ namespace longhand::train {
 using Json = nlohmann::ordered_json;
 using SortedJson = nlohmann::json;
 
-/// Parses the text of a file. Throws DataError for anything else than JSON, and for values nested more
-/// than 64 deep: Json copies and destroys them recursively.
+/// Parses the text of a file. Throws DataError for anything but JSON, and for values nested more
+/// than 64 deep, because Json copies and destroys them recursively.
 Json parse_json(std::string_view text);
-/// The same with keys in alphabetical order. For files of others with any number of keys: Json searches
-/// them one by one, so reading n of them takes n² / 2 steps. Messages begin with `subject`:
+/// Likewise with keys in alphabetical order, for untrusted files with any number of keys: Json
+/// searches them linearly, so reading n of them takes n² / 2 steps. Messages begin with `subject`:
 /// "FILE: the header is", which is followed by " no JSON: " and the reason.
 SortedJson parse_sorted_json(std::string_view text, const std::string& subject);
-/// As parse_json(), but returns a discarded value (Json::is_discarded()) instead of throwing.
+/// Like parse_json(), but returns a discarded value (Json::is_discarded()) instead of throwing.
 Json try_parse_json(std::string_view text);
-/// JSON as text, on one line or indented. Bytes that are not UTF-8, which names of files may have, are
-/// replaced by U+FFFD.
+/// Returns JSON as text, on one line or indented. Bytes that are not UTF-8, possible in file names,
+/// are replaced by U+FFFD.
 std::string dump(const Json& value, int indent = -1);
-/// What an exception says, without the identifiers that those of the JSON library begin with.
+/// Returns the message of an exception, without the identifier that the JSON library puts in front.
 std::string plain_message(const std::exception& error);
 
-/// "NaN", "Infinity" or "-Infinity", for a number that is not finite.
+/// Returns "NaN", "Infinity" or "-Infinity" for a non-finite number.
 const char* name_of_not_finite(double value);
 
-/// A number, or its name if it is not finite.
+/// Returns a number, or its name if it is not finite.
 Json json_number(double value);
-/// The number that json_number() wrote; nothing for anything else.
+/// Returns the number that json_number() wrote; nothing for anything else.
 std::optional<double> number_in(const Json& value);
-/// Throws DataError for anything else than an integer: the JSON library would convert 1e300, too.
+/// Throws DataError for anything but an integer: the JSON library would also convert 1e300.
 int64_t integer_in(const Json& value);
 
-/// The value of an option, and back. Text for objects.
+/// Converts an option's value to JSON and back. Objects become text.
 Json json_option(const OptionValue& value);
 OptionValue option_in(const Json& value);
 
