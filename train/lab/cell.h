@@ -1,4 +1,4 @@
-// Cells: what the directory of a cell says about its state, and the right to run it.
+// Cells: the state of a cell according to its directory, and the right to run it.
 #pragma once
 
 #include <sys/types.h>
@@ -29,38 +29,38 @@ struct SegmentScore {
 struct Score {
   double loss = 0, accuracy = 0;
   int64_t examples = 0;                  // 0: unknown
-  std::vector<SegmentScore> segments{};  // none if there is one
+  std::vector<SegmentScore> segments{};  // empty if there is only one
 };
 
 enum class CellStatus {
   waiting,        // not started
   running,        // by some process
-  interrupted,    // its process ended without a word; it continues from its checkpoint
-  stopped,        // by a signal, or to be compared with other trials, and saved
-  halved,         // ended in the worse half of the trials
-  trained,        // but not evaluated on the test split, which trials of a search are not
+  interrupted,    // its process vanished; it continues from its checkpoint
+  stopped,        // saved, by a signal or to be compared with other trials
+  halved,         // ended as one of the worse half of the trials
+  trained,        // but not evaluated on the test split; trials never are
   finished,       // trained and evaluated
-  damaged,        // its files are not as they were written; neither failed nor done until repaired
-  diverged,       // which another attempt would do again
+  damaged,        // its files have changed; neither failed nor done until repaired
+  diverged,       // as another attempt would
   out_of_memory,  // the kernel or the allocator refused
   crashed,        // ended by a signal
   failed,         // ended with an error
 };
-using longhand::to_string;  // of options
+using longhand::to_string;  // for options
 std::string to_string(CellStatus status);
 
-/// cell.json: what the sweep knows about a cell besides its run.
+/// cell.json: what the sweep knows about a cell apart from its run.
 struct CellRecord {
   std::string variant;  // its label
-  Settings values;      // of the axes and of the search
+  Settings values;      // values of the axes and of the search
   int64_t seed = 0;
   std::string phase;  // "search" or "final"
   CellStatus status = CellStatus::waiting;
-  std::string reason{};     // of a failure, or what is damaged
+  std::string reason{};     // reason of a failure, or what is damaged
   int64_t attempts = 0;     // processes that have trained it
-  int64_t jobs = 0;         // cells side by side with it, itself included; 0: unknown
-  double seconds = 0;       // that they took, as far as their end was seen
-  int64_t peak_memory = 0;  // bytes, of any of them
+  int64_t jobs = 0;         // cells run concurrently, including this one; 0: unknown
+  double seconds = 0;       // total of these processes, as far as their end was observed
+  int64_t peak_memory = 0;  // bytes, maximum over these processes
   pid_t pid = 0;            // of the process that runs it
   std::string log{};        // the last lines of log.txt, after a failure
 };
@@ -70,58 +70,58 @@ struct CellState {
   CellStatus status = CellStatus::waiting;
   CellRecord record{};
   std::optional<Summary> summary{};
-  std::optional<Score> validation{};       // of the best checkpoint
+  std::optional<Score> validation{};       // score of the best checkpoint
   std::map<int64_t, Score> evaluations{};  // on the validation split, by step
   std::optional<Score> test{};
 
-  /// Whether its run has come to its end, evaluated or not.
+  /// Returns whether its run is complete, evaluated or not.
   bool is_trained() const {
     return summary && (summary->status == "finished" || summary->status == "early");
   }
   bool has_failed() const { return status >= CellStatus::diverged; }
-  /// Whether the data of a run that has ended have a test split; without one, `test` is of the
-  /// validation split.
+  /// Returns whether the data of a completed run has a test split; without one, `test` refers to
+  /// the validation split.
   bool has_test_split() const {
     return !summary || summary->data.empty() || summary->data.contains("test");
   }
 };
 
-/// The options with which a cell is trained.
+/// Returns the options with which a cell is trained.
 TrainerOptions trainer_options(const SweepCell& cell);
-/// The directory of a cell of a sweep: sweep/cells/HASH.
+/// Returns the directory of a cell in a sweep: sweep/cells/HASH.
 std::filesystem::path cell_directory(const std::filesystem::path& sweep, const SweepCell& cell);
-/// The state that the files of a cell show. If one is not as recorded in the manifest of the sweep, not
-/// as Longhand writes it, or cannot be read, the cell is damaged, and nothing else is said about it.
+/// Returns the state that a cell's files show. If a file is not as recorded in the sweep's
+/// manifest, not as Longhand writes it, or unreadable, the cell is damaged and nothing more.
 CellState read_cell(const std::filesystem::path& directory, const Manifest& manifest);
-/// The same, with the manifest as it is now.
+/// Likewise, with the current manifest.
 CellState read_cell(const std::filesystem::path& directory);
-/// Whether the cell has a file in checkpoints/: an archive of results leaves them out.
+/// Returns whether the cell has files in checkpoints/, which archives of results omit.
 bool has_checkpoints(const std::filesystem::path& directory);
-/// What cell.json says of a cell before it is run.
+/// Returns the contents of cell.json before the cell is run.
 CellRecord new_record(const Grid& grid, const SweepCell& cell);
 /// Writes cell.json durably.
 void write_record(const std::filesystem::path& directory, const CellRecord& record);
-/// The scores in the output of evaluate --json. Throws DataError if it is no such output.
+/// Returns the scores in the output of evaluate --json. Throws DataError for other text.
 Score score_of(const std::string& json);
-/// Writes test.json, the output of evaluate --json, durably. Throws DataError if it is no such output.
+/// Writes test.json, the output of evaluate --json, durably. Throws DataError for other text.
 void write_test(const std::filesystem::path& directory, const std::string& json);
-/// The last step in metrics.jsonl, also while it is written; 0 if there is none.
+/// Returns the last step in metrics.jsonl, even while it is being written; 0 if there is none.
 int64_t last_step(const std::filesystem::path& directory);
-/// Bytes in the files that a cell appends to while it is trained or evaluated: more are progress.
+/// Returns the size of the files to which a cell appends while running: growth is progress.
 int64_t bytes_written(const std::filesystem::path& directory);
-/// Where the data of a cell are now, as words of its command; none if its config.toml, which may come from another
-/// machine, says so itself, or does not exist.
+/// Returns command words that give the current location of a cell's data; none if its config.toml,
+/// which may come from another machine, gives it, or does not exist.
 std::vector<std::string> place_of_data(const SweepCell& cell,
                                        const std::filesystem::path& directory);
-/// A process of the program for a cell, whose configuration does not depend on the environment.
+/// Returns a process of the program for a cell, configured independently of the environment.
 ChildOptions process_of_cell(const std::filesystem::path& program,
                              std::vector<std::string> arguments, int64_t threads);
-/// Whether the kernel says that a process was stopped, by SIGSTOP or the like.
+/// Returns whether the kernel reports a process as stopped, by SIGSTOP or similar.
 bool is_stopped(pid_t pid);
-/// The last lines of log.txt, at most `bytes` long.
+/// Returns the last lines of log.txt, at most `bytes` long.
 std::string log_tail(const std::filesystem::path& directory, int64_t bytes = 2000);
 
-/// A directory for temporary files, which the destructor removes. Throws DataError if it cannot be created.
+/// A temporary directory, removed by the destructor. Throws DataError if it cannot be created.
 class ScratchDirectory {
  public:
   ScratchDirectory();
@@ -132,19 +132,19 @@ class ScratchDirectory {
   std::filesystem::path path;
 };
 
-/// The exclusive right to run a cell, held by this process and by the children that inherit file():
-/// it ends with the last of them.
+/// The exclusive right to run a cell, held by this process and by children that inherit file(); it
+/// ends with the last of them.
 class Claim {
  public:
-  /// Creates the directory if it does not exist, and removes what killed processes have left in it.
-  /// Null if another process has the right. Throws DataError.
+  /// Creates the directory if necessary, and removes what killed processes have left in it. Returns
+  /// null if another process has the right. Throws DataError.
   static std::unique_ptr<Claim> take(const std::filesystem::path& directory,
                                      const char* name = "lock");
-  /// The right to work in the directory of a sweep, which other processes may have at the same time.
-  /// Creates it if it does not exist; if no other process has the right, and for each cell that none
-  /// runs, removes what killed processes have left. Throws DataError.
+  /// Takes the right to work in a sweep's directory, which other processes may share. Creates it if
+  /// necessary. Removes what killed processes have left in it if no other process has the right,
+  /// and in each cell that is not running. Throws DataError.
   static std::unique_ptr<Claim> share(const std::filesystem::path& sweep);
-  /// Whether a process has the right now.
+  /// Returns whether a process currently has the right.
   static bool is_taken(const std::filesystem::path& directory);
   ~Claim();
   Claim(const Claim&) = delete;
@@ -161,7 +161,7 @@ class Claim {
 using CellStates = std::map<std::string, CellState>;
 CellStates read_cells(const Grid& grid, const std::filesystem::path& sweep);
 
-/// The metric of a sweep, "accuracy" or "loss".
+/// Returns the metric of a sweep, "accuracy" or "loss", from a score.
 double metric_of(const Sweep& sweep, const Score& score);
 
 }  // namespace longhand::train

@@ -1,4 +1,4 @@
-// Estimate: what a sweep will take, from a few measured steps of each variant.
+// Estimate: the cost of a sweep, from a few measured steps of each variant.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace longhand::train {
 
-/// What the cells of a variant take that are not finished.
+/// The cost of a variant's unfinished cells.
 struct VariantEstimate {
   std::string label;
-  int64_t cells = 0, cells_left = 0;  // trials of a search included
+  int64_t cells = 0, cells_left = 0;  // including trials of a search
   double step_seconds = 0, evaluation_seconds = 0, start_seconds = 0;
-  double seconds_left = 0;  // of all of them, one after the other
-  int64_t peak_memory = 0;  // bytes, of one
-  std::string failure{};    // why it could not be measured; the numbers are then 0
+  double seconds_left = 0;  // of all of them, run one after another
+  int64_t peak_memory = 0;  // bytes, per cell
+  std::string failure{};    // why it was not measured; the numbers are then 0
 };
 
 struct EstimateOptions {
@@ -31,16 +31,16 @@ struct EstimateOptions {
       {};  // true ends it; the variants measured so far are returned
 };
 
-/// Trains each variant for a few steps and evaluates it once on the validation split, in a process of
-/// its own and a temporary directory. Throws DataError if files cannot be written.
+/// Trains each variant for a few steps and evaluates it once on the validation split, in a separate
+/// process and a temporary directory. Throws DataError if files cannot be written.
 std::vector<VariantEstimate> estimate(const Grid& grid, const CellStates& states,
                                       const EstimateOptions& options);
 
-/// What a sweep takes that runs `jobs` cells side by side.
+/// The cost of a sweep that runs `jobs` cells concurrently.
 struct SweepEstimate {
   int64_t cells = 0, cells_left = 0;
   int64_t failed = 0;  // variants
-  int64_t memory = 0;  // bytes, of the largest cells side by side
+  int64_t memory = 0;  // bytes, of the largest cells run concurrently
   double seconds = 0;
 };
 SweepEstimate add_up(const std::vector<VariantEstimate>& estimates, int64_t jobs);

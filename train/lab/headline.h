@@ -1,4 +1,4 @@
-// Headline: what the scores of several seeds say of which variant is best at a task, and no more.
+// Headline: what the scores of several seeds say about the best variant at a task, and no more.
 #pragma once
 
 #include <cmath>
@@ -18,18 +18,18 @@ using SeedScores = std::map<int64_t, double>;
 
 std::vector<double> values_of(const SeedScores& scores);
 
-/// The mean over seeds, of accuracies with accuracy_of_seeds(), of losses with an interval that is cut at 0. With the
-/// number of test examples, which all seeds share, the interval of an accuracy m includes that these are a sample:
-/// the variance of one is at most m (1 - m).
+/// Returns the mean over seeds: accuracies by accuracy_of_seeds(), losses with an interval cut off
+/// at 0. Given the number of test examples, shared by all seeds, the interval of an accuracy m
+/// includes their sampling error: the variance of one example is at most m (1 - m).
 Estimate mean_of(const SeedScores& scores, bool accuracy, int64_t examples = 0);
 
-/// The test of a against b, over the seeds that both have.
+/// Tests a against b, over their common seeds.
 PairedTest paired_by_seed(const SeedScores& a, const SeedScores& b, bool accuracy);
 
 /// A quantity that compares variants.
 struct Metric {
   std::string name = "accuracy";  // "bits per byte", "loss"
-  bool test = false;              // of the test split, else of the validation split
+  bool test = false;              // on the test split, else on the validation split
 
   bool is_accuracy() const { return name == "accuracy"; }
   bool better(double a, double b) const { return is_accuracy() ? a > b : a < b; }
@@ -37,62 +37,62 @@ struct Metric {
   const char* article() const { return name == "bits per byte" ? "" : "a "; }
 };
 
-/// Below it, a p is taken for more than chance.
+/// The significance level: smaller p values are not attributed to chance.
 constexpr double significance = 0.05;
 
-/// A variant with its scores at one task.
+/// A variant with its scores on one task.
 struct Contender {
   std::string name;
   SeedScores scores;
-  size_t row = 0;                    // of it in a table
+  size_t row = 0;                    // its row in a table
   int64_t examples = 0;              // see mean_of()
   std::string family{};              // RowNames::family
-  double validation = std::nan("");  // its mean over seeds
+  double validation = std::nan("");  // mean over seeds
 };
 
-/// What is said of a task: the best variant, or those that the seeds do not tell apart.
+/// The conclusion for a task: the best variant, or those that the seeds cannot distinguish.
 struct Verdict {
   std::string sentence;
-  std::vector<std::string> best;  // the first, and all that are not told apart from it
+  std::vector<std::string> best;  // the first, and all that are not distinguished from it
 };
 
-/// Two variants are told apart if p < 0.05 in a paired t test, seed by seed, corrected for the number of variants
-/// that the first is compared with (Holm). Where some seeds of one of them solve the task and others do not,
-/// Fisher's exact test of the numbers that solved it takes its place. `where` ends the name of the metric: "", or " at copy".
+/// Two variants are distinguished if p < 0.05 in a paired t test by seed, corrected for the number
+/// of variants compared with the first (Holm). If only some seeds of one of them solve the task,
+/// Fisher's exact test replaces it. `where` ends the metric's name: "", or " at copy".
 Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
                 const std::string& where);
 
-/// A sentence on several tasks: which variant is among the best at most of them.
+/// Returns a sentence on several tasks: which variant is among the best at most of them.
 std::string over_tasks(const std::vector<Verdict>& verdicts);
 
-/// A task with the variants that were trained for it.
+/// A task with the variants trained on it.
 struct TaskScores {
   std::string name;
   Metric metric{};
   std::vector<Contender> contenders{};
 };
 
-/// What is said of all tasks, and the rows that a table prints in bold: the best of each task, where seeds tell
-/// them from another one. Of contenders of a family, which differ in the learning rate alone, only the one that is
-/// best on the validation split is compared with those of other families: the rest are left out.
+/// The conclusions for all tasks, and the rows printed in bold: the best of each task, where seeds
+/// distinguish them from another. Of a family's contenders, which differ only in the learning rate,
+/// only the one best on the validation split is compared with other families: the rest are omitted.
 struct Headline {
   std::vector<std::string> sentences{};
   std::set<size_t> best{}, left_out{};
 };
 Headline headline(std::vector<TaskScores> tasks);
 
-/// Three digits, or more where these would make 0 or 1 of another number.
+/// Formats with three digits, or more where these would make 0 or 1 of another number.
 std::string rounded(double value);
 
-/// Names for rows that differ in the values of keys such as "data.task": of the task, from the keys that
-/// begin with "data.", and of the variant, from all others. A value that follows from those before it has no
-/// part in a name.
+/// Names for rows that differ in the values of keys such as "data.task": the task's from keys that
+/// begin with "data.", the variant's from all others. A value that follows from earlier ones is
+/// left out of a name.
 struct RowNames {
-  std::vector<std::string> task, variant, family;  // family: the variant but for "optimizer.lr"
+  std::vector<std::string> task, variant, family;  // family: the variant without "optimizer.lr"
 };
 RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows);
 
-/// The same, with the labels of variants for names if there is one task, or where a task has a name twice.
+/// Likewise, but named by variant labels if there is one task, or where a task has a name twice.
 RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows,
                    const std::vector<std::string>& labels);
 

@@ -1,4 +1,4 @@
-// Results: the tables of a sweep, from the directories of its cells.
+// Results: a sweep's tables, from the directories of its cells.
 #pragma once
 
 #include <filesystem>
@@ -10,13 +10,13 @@
 
 namespace longhand::train {
 
-/// The results of a sweep, finished or not, of kind "ablate": the table "variants" (means over seeds,
-/// with 95 % intervals, tests against the baseline, and budgets), the table "search" if there is one,
-/// and the table "cells". `command` repeats the sweep. Throws DataError for damaged files.
+/// Returns a sweep's results, finished or not, of kind "ablate": the tables "variants" (means over
+/// seeds with 95 % intervals, tests against the baseline, and budgets), "search" if there is one,
+/// and "cells". `command` reproduces the sweep. Throws DataError for damaged files.
 Results sweep_results(const Grid& grid, const CellStates& states,
                       const std::filesystem::path& directory, const std::string& command);
 
-/// Writes results.json, results.csv (the variants) and cells.csv into the directory of the sweep.
+/// Writes results.json, results.csv (the variants) and cells.csv to the sweep's directory.
 void write_results(const Results& results, const std::filesystem::path& directory);
 
 }  // namespace longhand::train

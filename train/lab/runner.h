@@ -1,4 +1,4 @@
-// Runner: trains and evaluates the cells of a sweep, each in a process of its own.
+// Runner: trains and evaluates the cells of a sweep, each in a separate process.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@
 
 namespace longhand::train {
 
-/// A cell that is being run.
+/// A cell that is running.
 struct RunningCell {
   std::string label;  // of the variant, with the trial and the seed
   size_t variant = 0;
   int64_t step = 0, steps = 0;
   double seconds = 0;
   bool testing = false;  // evaluation on the test split
-  double quiet = 0;      // seconds since it last wrote anything: metrics or progress
+  double quiet = 0;      // seconds since it last wrote metrics or progress
   bool stalled = false;  // quiet for much longer than before, or stopped
   pid_t pid = 0;
-  bool stopped = false;  // by SIGSTOP or the like, as the kernel says
+  bool stopped = false;  // by SIGSTOP or similar, according to the kernel
 };
 
-/// The cells of this shard, those of earlier calls among them, of which failed ones are left until they
-/// have been tried again.
+/// The cells of this shard, including those of earlier calls; failed ones of these count as
+/// remaining until they have been tried again.
 struct SweepProgress : CellCounts {
   int64_t elsewhere = 0;               // run by other processes
   std::optional<double> seconds_left;  // nothing while unknown
@@ -45,18 +45,18 @@ struct EndedCell {
 struct RunnerOptions {
   /// The program with the commands train and evaluate.
   std::filesystem::path program = "/proc/self/exe";
-  int64_t jobs = 1;          // cells side by side
-  int64_t threads = 1;       // of each
+  int64_t jobs = 1;          // cells to run concurrently
+  int64_t threads = 1;       // threads per cell
   Shard shard{};             // runs only its cells
-  int64_t max_failures = 0;  // starts no more cells after this number of failures; 0: any number
-  /// Seconds without progress after which a cell is stopped, and fails; 0: any time.
+  int64_t max_failures = 0;  // starts no more cells after this many failures; 0: unlimited
+  /// Seconds without progress after which a cell is stopped and fails; 0: unlimited.
   double cell_timeout = 0;
-  /// Seconds after which a cell that was asked to stop, and has not ended, is killed.
+  /// Seconds after which a cell that was asked to stop but is still running is killed.
   double grace = 60;
   /// Called about every half second, and after each cell.
   std::function<void(const SweepProgress&)> on_progress = {};
   std::function<void(const EndedCell&)> on_end = {};
-  /// Called often; true stops all cells, which save, and ends the sweep.
+  /// Called often; returning true stops all cells, which save, and ends the sweep.
   std::function<bool()> should_stop = {};
 };
 
@@ -65,18 +65,18 @@ struct SweepOutcome : CellCounts {
   bool stopped = false;
 };
 
-/// Runs every cell of the grid that is not finished yet in sweep/cells/HASH: resumes those that have
-/// a checkpoint, evaluates final ones on the test split, and writes cell.json. A cell that diverged is
-/// not tried again, other failures are; a damaged one is left as it is. A cell that this process cannot
-/// run, because its files cannot be written, fails, and the others go on; after any other error all cells
-/// are stopped, and save, before it is thrown. Several processes may run the same directory: each cell is run
-/// by one of them, and each process returns when all cells are done. The bits of a cell do not depend
-/// on how it was run. Throws ConfigError, before the first cell, if cells need runs that do not exist
-/// (train.init_from, train.distill_from), naming all, and DataError if the manifest cannot be written.
+/// Runs every unfinished cell of the grid in sweep/cells/HASH: resumes those with a checkpoint,
+/// evaluates final ones on the test split, and writes cell.json. Diverged cells are not tried
+/// again, other failures are; damaged cells are left alone. A cell whose files this process cannot
+/// write fails, and the others continue; other errors are thrown after all cells have stopped and
+/// saved. Several processes may run the same directory: each cell is run by one of them, and each
+/// returns when all cells are done. A cell's bits do not depend on how it was run. Throws
+/// ConfigError, before the first cell, if cells need runs that do not exist (train.init_from,
+/// train.distill_from), naming all, and DataError if the manifest cannot be written.
 SweepOutcome run_sweep(const Grid& grid, const std::filesystem::path& directory,
                        const RunnerOptions& options);
 
-/// Why a cell failed: its status and the reason, from how its process ended and what it wrote last.
+/// Why a cell failed: status and reason, from how its process ended and its last output.
 struct Failure {
   CellStatus status;
   std::string reason;

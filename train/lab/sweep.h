@@ -1,4 +1,4 @@
-// Sweep: which configurations an ablation compares, from a TOML file.
+// Sweep: the configurations that an ablation compares, from a TOML file.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ using Settings = std::vector<Setting>;
 /// Holds if each of these options has one of these values.
 using Condition = std::map<std::string, std::vector<OptionValue>>;
 
-/// Options that change together, and the values that they take one after the other.
+/// Options that change together, and their successive values.
 struct Axis {
   std::string where;
-  Condition when;  // where it does not hold, the axis does not apply
+  Condition when;  // the axis applies only where this holds
   std::vector<Settings> points;
 };
 
-/// A search for the best value of options, separately for each variant, by the validation metric.
+/// A search for the best option values, separately for each variant, by the validation metric.
 struct Search {
-  Axis axis;           // with the values by which the range may grow
+  Axis axis;           // including the values by which the range may grow
   int64_t seeds = 1;   // uses the first seeds of the sweep
   int64_t steps = 0;   // train.steps of the trials; 0: as in the final runs
-  int64_t around = 0;  // values on either side of the best one that are trained with all seeds, too
-  int64_t extend = 0;  // further values at each end, tried if the value before them is the best
+  int64_t around = 0;  // values on either side of the best that also get all seeds
+  int64_t extend = 0;  // extra values at each end, tried if their neighbour is best
   std::vector<double>
       halving{};  // fractions of the steps after which the worse half of the trials ends
 };
@@ -66,11 +66,11 @@ struct Search {
 ///     optimizer.lr = { from = 3e-4, to = 3e-2, factor = 3.162 }
 ///     around = 1                      # all seeds also at one value on either side of the best
 ///     extend = 2                      # up to two more values beyond an end that is the best
-///     halving = [0.25]                # the worse half of the trials ends after a quarter of the steps
+///     halving = [0.25]                # the worse half of the trials ends after 1/4 of the steps
 ///
-/// Values are a list, a range {from, to} with `factor`, `step` or `count`, or drawn: {log_uniform},
-/// {uniform} or {choice}, with a count and a seed (in their table, or in [[axis]] for several keys
-/// that are drawn together).
+/// Values are a list, a range {from, to} with `factor`, `step` or `count`, or samples:
+/// {log_uniform}, {uniform} or {choice}, with a count and a seed (in their table, or in [[axis]]
+/// for several keys that are sampled together).
 struct Sweep {
   std::string title;
   std::string name;              // of the file in errors
@@ -78,47 +78,47 @@ struct Sweep {
   std::vector<std::string> set;  // assignments to the base
   std::vector<int64_t> seeds;    // values of train.seed; by default that of the base
   std::string metric = "accuracy";
-  Condition baseline;  // selects the variants that others are compared with; empty: none
+  Condition baseline;  // selects the variants to compare with; empty: none
   std::vector<Axis> axes;
   std::optional<Search> search;
 
-  /// Reads a file; its base is relative to its folder. Values of train.init_from and
-  /// train.distill_from are relative to that folder if they exist there, else to the current
-  /// directory, and become absolute. `set` is added to that of the file. Throws ConfigError, naming file, line and column.
+  /// Reads a file; its base is relative to its folder, and so are values of train.init_from and
+  /// train.distill_from that exist there, others to the current directory; they become absolute.
+  /// Appends `set` to the file's. Throws ConfigError, naming file, line and column.
   static Sweep load(const std::filesystem::path& path, const std::vector<std::string>& set = {});
-  /// Parses TOML text; `name` is its name in errors, and `folder` that of the base.
+  /// Parses TOML text; `name` is its name in errors, and `folder` the folder of the base.
   static Sweep parse(std::string_view text, const std::string& name,
                      const std::filesystem::path& folder = {},
                      const std::vector<std::string>& set = {});
 
-  /// The axes, seeds and metric of TOML text, for a base that is given. Without seeds in the text there
-  /// are none. Throws ConfigError for a base, sections of options or [search] in the text.
+  /// Reads axes, seeds and metric from TOML text, for a given base. Without seeds in the text there
+  /// are none. Throws ConfigError for a base, option sections or [search] in the text.
   static Sweep over(std::string_view text, const std::string& name, std::string base,
                     std::string base_name);
 
-  /// The base configuration, with the assignments.
+  /// Returns the base configuration with the assignments.
   Config config() const;
-  /// A sweep file that does not depend on others: with the options of the base, and with lists in
-  /// place of ranges and draws.
+  /// Returns a self-contained sweep file: with the options of the base, and with lists in place of
+  /// ranges and samples.
   std::string to_toml() const;
 };
 
-/// The sweep files that `file` names as `parts`, relative to its folder:
+/// Returns the sweep files that `file` lists as `parts`, relative to its folder:
 ///
 ///     [sweep]
 ///     parts = ["recall.toml", "copy.toml"]
 ///
-/// None if it is a sweep itself. Throws ConfigError if it holds anything else, or if parts are missing, have parts of
-/// their own, or have the same name in other folders.
+/// Empty if it is a sweep itself. Throws ConfigError if it contains anything else, or if parts are
+/// missing, have parts themselves, or have the same name in different folders.
 std::vector<std::filesystem::path> parts_of(const std::filesystem::path& file);
 
-/// Whether two values are the same, also if one is an integer and the other a floating-point number.
+/// Returns whether two values are equal, even if one is an integer and the other floating-point.
 bool same_value(const OptionValue& a, const OptionValue& b);
-/// Whether an option is the path of another run.
+/// Returns whether an option is the path of another run.
 bool is_run_path(const std::string& key);
-/// Options with their values as TOML, under the headings of their sections.
+/// Returns options as TOML, under their section headings.
 std::string toml_of_options(const std::map<std::string, std::string>& options);
-/// A value as it is shown in labels: text without quotes.
+/// Returns a value as shown in labels: text without quotes.
 std::string plain_text(const OptionValue& value);
 
 }  // namespace longhand::train

@@ -1,4 +1,4 @@
-// Canvas: what charts are drawn on, written as SVG or as PDF. Lengths are in points, from the upper left corner.
+// Canvas: a surface for charts, as SVG or PDF. Lengths are in points, from the upper left.
 #pragma once
 
 #include <cstdint>
@@ -27,15 +27,15 @@ struct Pen {
 
 struct TextStyle {
   std::string colour;
-  double anchor = 0;     // of the point within the text: 0 its begin, 0.5 its middle, 1 its end
-  double size = 1;       // of the font size of the canvas
-  bool upright = false;  // turned to read from below
-  std::string raised{};  // after the text, as an exponent
+  double anchor = 0;     // of the point within the text: 0 start, 0.5 middle, 1 end
+  double size = 1;       // relative to the canvas's font size
+  bool upright = false;  // rotated to read upwards
+  std::string raised{};  // exponent after the text
 };
 
 /// Size and font of figures.
 struct FigureFormat {
-  double width = 390;  // the height follows from what is drawn
+  double width = 390;  // the height follows from the contents
   double font_size = 11;
   bool serif = false;
 };
@@ -47,23 +47,23 @@ class Canvas {
   Canvas(const Canvas&) = delete;
   Canvas& operator=(const Canvas&) = delete;
 
-  /// Several lines, or polygons if closed, painted alike. A line of two equal points is a dot as wide as the pen.
+  /// Draws lines, or polygons if closed. A line of two equal points is a dot as wide as the pen.
   virtual void lines(const std::vector<Line>& lines, const Pen& pen, bool closed = false) = 0;
   /// `at` is on the baseline.
   virtual void text(Point at, std::string_view text, const TextStyle& style) = 0;
   /// Rows of pixels, 3 bytes each, without smoothing.
   virtual void image(const Rect& place, int64_t columns, int64_t rows, std::string_view rgb) = 0;
-  /// Shows nothing outside of a rectangle until unclip().
+  /// Clips to a rectangle until unclip().
   virtual void clip(const Rect& shown) = 0;
   virtual void unclip() = 0;
-  /// What follows until close() belongs together: attributes, such as a class for the style sheet, and a title, a
-  /// description that a reader of the page sees on pointing at it. A PDF has neither.
+  /// Groups everything until close(), with attributes, such as a class for the style sheet, and a
+  /// title, shown when a reader of the page points at it. A PDF has neither.
   virtual void open(std::string_view, std::string_view) {}
   virtual void close() {}
-  /// The file, of this height.
+  /// Returns the file, with this height.
   virtual std::string finish(double height) = 0;
 
-  /// The width of text, of which Helvetica or Times would have.
+  /// Returns the width of text in Helvetica or Times.
   double width_of(std::string_view text, double size = 1) const;
 
   const FigureFormat format;
@@ -72,11 +72,11 @@ class Canvas {
 std::unique_ptr<Canvas> svg_canvas(const FigureFormat& format);
 std::unique_ptr<Canvas> pdf_canvas(const FigureFormat& format);
 
-/// Text in which no character has a meaning in HTML or SVG.
+/// Escapes the characters with a meaning in HTML or SVG.
 std::string escape_markup(std::string_view text);
-/// Bytes as zlib compresses them (RFC 1950). Throws Error if memory is short.
+/// Compresses bytes with zlib (RFC 1950). Throws Error if memory is short.
 std::string compressed(std::string_view bytes);
-/// RFC 4648, with padding.
+/// Encodes as base64 (RFC 4648), with padding.
 std::string base64(std::string_view bytes);
 
 }  // namespace longhand::train
