@@ -1,4 +1,4 @@
-// What the files of subcommands include, besides what they are about.
+// Common includes of the subcommands' files.
 #pragma once
 
 #include <fmt/format.h>
@@ -25,17 +25,17 @@ namespace longhand::cli {
 
 namespace fs = std::filesystem;
 
-/// What `longhand bench step` or `bench attention` says about a cell that it measures in a process of its
-/// own, so that the peak of memory is that of this cell alone. `more` are further flags. Nothing, with the
-/// exit code, if that process failed or took longer than `most_seconds`; the reason is then on stderr.
+/// Returns what `longhand bench step` or `bench attention` prints for a cell that it measures in a
+/// child process, so that the memory peak is the cell's alone. `more`: further flags. Only the exit
+/// code if that process failed or took longer than `most_seconds`; the reason is then on stderr.
 std::optional<Json> bench_in_child(const std::string& what, const train::BenchCell& cell,
                                    int64_t tokens, double seconds,
                                    const std::vector<std::string>& more, int& code,
                                    double most_seconds = std::numeric_limits<double>::infinity());
 
-/// How many numbers a state holds.
+/// Returns the number of elements in a state.
 int64_t numbers(const nn::StateDict& state);
-/// The dtype and the shape of a tensor.
+/// Returns the dtype and the shape of a tensor.
 Json json_of_type(const Tensor& tensor);
 
 }  // namespace longhand::cli

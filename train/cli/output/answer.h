@@ -1,5 +1,5 @@
-// What a command answers, described once: an Answer, named fields in the order of its JSON and text that names them;
-// or Results, whose tables are printed and written.
+// The output of a command, described once: an Answer, with named fields in the order of its JSON
+// and text that refers to them; or Results, whose tables are printed and written.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,12 +17,12 @@
 
 namespace longhand::cli {
 
-/// With --json, the fields are printed at the end, as one object; otherwise the text, as it comes.
+/// With --json, prints the fields at the end as one object; otherwise prints the text as it comes.
 class Answer {
  public:
   explicit Answer(bool json) : json_(json) {}
 
-  /// A field, of any type that codec.h writes. Empty optionals are left out.
+  /// Adds a field of any type that codec.h writes. Empty optionals are omitted.
   template <class T>
   Answer& add(const std::string& name, const T& value) {
     fields_[name] = train::json_of(value);
@@ -32,27 +32,27 @@ class Answer {
   Answer& add(const std::string& name, const std::optional<T>& value) {
     return value ? add(name, *value) : *this;
   }
-  /// All fields of a struct.
+  /// Adds all fields of a struct.
   template <train::HasFields T>
   Answer& add(const T& value) {
     fields_.update(train::json_of(value));
     return *this;
   }
 
-  /// Text, with fields in braces and the formats of fmt: "{step}", "{loss:.6f}"; also "{tokens:,}", which
-  /// separates thousands, and "{bytes:MiB}".
+  /// Adds text with fields in braces and fmt's formats: "{step}", "{loss:.6f}"; also "{tokens:,}",
+  /// which separates thousands, and "{bytes:MiB}".
   Answer& text(std::string_view format) { return text(format, fields_); }
-  /// The same with the fields of another object, or with "{}" for a value that is none.
+  /// Likewise with the fields of another object, or with "{}" for a value that is not an object.
   Answer& text(std::string_view format, const Json& fields);
-  /// Text without fields, and text that fmt makes of values.
+  /// Adds text without fields, or text that fmt makes from values.
   Answer& literal(std::string_view text);
   template <class... T>
   Answer& print(fmt::format_string<T...> format, T&&... values) {
     return literal(fmt::format(format, std::forward<T>(values)...));
   }
-  /// text() for each value of a list.
+  /// Calls text() for each value of a list.
   Answer& each(const std::string& list, std::string_view format);
-  /// A table, only in the text.
+  /// Adds a table, only to the text.
   Answer& table(const train::Table& table);
 
   /// Prints the JSON and returns the code.
@@ -63,7 +63,7 @@ class Answer {
   Json fields_ = Json::object();
 };
 
-/// JSON of a list, of which make(value) makes each value.
+/// Returns a list as JSON, with make(value) for each value.
 template <class List, class F>
 Json list_of(const List& list, F make) {
   Json out = Json::array();
@@ -71,27 +71,27 @@ Json list_of(const List& list, F make) {
   return out;
 }
 
-/// Prints the result of a command with --json: one object, of `result` and of what every result says
-/// about itself: "kind" (the command, such as "bench step"), "command" (that repeats it), "machine",
-/// "date" and "version" (of Longhand), as in train::Results. Bytes that are not valid UTF-8 are replaced.
+/// Prints a command's result with --json: one object, with `result` and the fields of every result:
+/// "kind" (the command, such as "bench step"), "command" (that repeats it), "machine", "date" and
+/// "version" (of Longhand), as in train::Results. Bytes that are not valid UTF-8 are replaced.
 void print_json(const Json& result);
 
-/// Adds to results of the chosen command where they are from, and returns their JSON.
+/// Adds the origin of the chosen command's results to them, and returns their JSON.
 std::string json_of_results(train::Results& results);
 
-/// The table of results that a command prints with --table, else as text. Caption and label follow from the
-/// titles unless they are given.
+/// Returns the table of results that a command prints with --table, else text. Caption and label
+/// derive from the titles unless given.
 std::string printed_table(const Common& arguments, const train::Results& results,
                           const train::Table& table, const train::Table& readable);
 
 /// How finish() prints tables.
 struct Shown {
-  std::vector<std::string> hidden{};  // tables that are only written
-  /// What readers see of a table; by default, with_intervals() of all of it.
+  std::vector<std::string> hidden{};  // tables that are written but not printed
+  /// The table as readers see it; by default, with_intervals() of all of it.
   std::function<train::Table(const train::Table&)> readable = train::with_intervals;
 };
 
-/// Adds to results where they are from, prints them (as text, as JSON with --json, or only the first table
+/// Adds the origin of results, prints them (as text, as JSON with --json, or only the first table
 /// with --table), and writes them to --out. Returns the exit code.
 int finish(const Common& arguments, train::Results results, const Shown& shown = {});
 

@@ -1,4 +1,4 @@
-// What the program prints: results to stdout, messages to stderr, and there the progress of long operations, too.
+// The program's output: results to stdout, messages and progress of long operations to stderr.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,24 +20,24 @@
 
 namespace longhand::cli {
 
-/// Opens /dev/null in place of each of stdin, stdout and stderr that is closed, so that no file opened
-/// later takes its place. Writing to stdout still fails.
+/// Opens /dev/null in place of a closed stdin, stdout or stderr, so that no file opened later takes
+/// its place. Writing to stdout still fails.
 void open_standard_streams();
 
-/// Writes bytes of the result of a command to stdout. If stdout is a closed pipe, this and all later output is
-/// dropped; throws Error if it cannot be written for any other reason.
+/// Writes bytes of a command's result to stdout. If stdout is a closed pipe, drops this and all
+/// later output; throws Error if writing fails for any other reason.
 void write_stdout(std::string_view text);
-/// Writes what is buffered; throws as write_stdout() does. main() calls it at the end.
+/// Writes buffered output; throws as write_stdout() does. main() calls it at the end.
 void flush_stdout();
-/// Whether output is dropped.
+/// Returns whether output is being dropped.
 bool stdout_is_closed();
 /// Writes to stderr. Errors are ignored: they do not affect the result.
 void write_stderr(std::string_view text);
 
-/// A name from outside, on one line: line breaks and tabs are escaped as well.
+/// Returns an external name on one line: line breaks and tabs are escaped too.
 std::string one_line(std::string_view name);
 
-/// Text for people and their terminals: see printable().
+/// Writes text for people and their terminals: see printable().
 template <class... T>
 void print_stdout(fmt::format_string<T...> format, T&&... args) {
   write_stdout(printable(fmt::format(format, std::forward<T>(args)...)));
@@ -46,7 +46,7 @@ template <class... T>
 void print_stderr(fmt::format_string<T...> format, T&&... args) {
   write_stderr(printable(fmt::format(format, std::forward<T>(args)...)));
 }
-/// For commands whose result is in files: errors of writing are ignored.
+/// For commands whose result is in files: ignores write errors.
 template <class... T>
 void print_stdout_if_possible(fmt::format_string<T...> format, T&&... args) {
   try {
@@ -58,52 +58,52 @@ void print_stdout_if_possible(fmt::format_string<T...> format, T&&... args) {
 
 // ---- progress
 
-/// A bar on a terminal that can move its cursor, redrawn at most ten times a second; lines every few seconds
-/// elsewhere; nothing if `quiet`.
+/// A bar on a terminal that can move its cursor, redrawn at most ten times a second; elsewhere,
+/// lines every few seconds; nothing if `quiet`.
 class Progress {
  public:
-  /// `what` names the operation, such as "train" or "evaluate". Nothing is shown in the first `delay`
-  /// seconds, because short operations need no bar.
+  /// `what` names the operation, such as "train" or "evaluate". Nothing is shown for the first
+  /// `delay` seconds, because short operations need no bar.
   Progress(bool quiet, std::string what, double delay = 0);
   /// Removes the bar.
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Reports that `done` of `total` is complete; `details` adds more, such as the loss. Cheap: may be
-  /// called often.
+  /// Reports that `done` of `total` is complete; `details` adds more, such as the loss. Cheap
+  /// enough to call often.
   void update(int64_t done, int64_t total, const std::string& details);
-  /// Several lines in place of the bar, as many as fit, cut to the width of the terminal; nothing elsewhere.
+  /// Shows lines instead of the bar, as many as fit, cut to the terminal width; nothing elsewhere.
   void show(const std::vector<std::string>& lines);
-  /// Whether there is a terminal that shows a bar.
+  /// Returns whether a terminal shows a bar.
   bool is_live() const { return mode_ == Mode::bar; }
   /// Writes a permanent line above the bar or the lines, unless quiet.
   void line(const std::string& text);
   /// Removes the bar or the lines until the next update.
   void clear();
-  /// Like update(), for operations of unknown progress.
+  /// Like update(), for operations with unknown progress.
   void pulse();
 
  private:
-  /// Whether the display is due for an update.
+  /// Returns whether the display is due for an update.
   bool due();
-  /// As a line, or as text behind the bar. A negative fraction means that progress is unknown.
+  /// Draws a line, or text after the bar. A negative fraction means unknown progress.
   void draw(const std::string& what, double fraction);
 
   enum class Mode { bar, lines, none } mode_;
   std::string what_;
   double delay_;
   bool colour_;
-  bool drawn_ = false;              // the bar
-  std::vector<std::string> lines_;  // in place of the bar
-  size_t rows_ = 0;                 // of them, drawn
+  bool drawn_ = false;              // whether the bar is drawn
+  std::vector<std::string> lines_;  // shown instead of the bar
+  size_t rows_ = 0;                 // rows drawn for them
   double begin_ = clock_seconds();
-  double shown_ = -std::numeric_limits<double>::infinity();  // when something was, last
+  double shown_ = -std::numeric_limits<double>::infinity();  // time of the last output
   int64_t first_ = -1;  // the work already done when the clock started
 };
 
-/// Shows an operation and its duration, or its progress where that is known, once it has taken two
-/// seconds; from construction to destruction.
+/// Shows an operation and its duration, or its progress if known, once it has taken two seconds;
+/// from construction to destruction.
 class Waiting {
  public:
   Waiting(bool quiet, std::string what);
@@ -111,7 +111,7 @@ class Waiting {
   Waiting(const Waiting&) = delete;
   Waiting& operator=(const Waiting&) = delete;
 
-  /// As Progress::update(), shown until the next call however long that takes.
+  /// Like Progress::update(), shown until the next call, however long that takes.
   void update(int64_t done, int64_t total, const std::string& details);
 
  private:
@@ -123,14 +123,14 @@ class Waiting {
   bool is_over_ = false;
   int64_t done_ = 0, total_ = 0;  // 0: unknown
   std::string details_;
-  // Computes nothing: it sleeps and occasionally writes a line.
+  // Computes nothing: sleeps and occasionally writes a line.
   std::thread watcher_;
 };
 
-/// "0:07", "12:34", "3:05:00"
+/// Returns text such as "0:07", "12:34" or "3:05:00".
 std::string duration(double seconds);
 
-/// "987", "12.3k", "4.56M": three significant digits.
+/// Returns text such as "987", "12.3k" or "4.56M": three significant digits.
 std::string short_number(double value);
 
 }  // namespace longhand::cli
