@@ -24,12 +24,12 @@ double rate(int64_t count, double seconds) {
 
 bool due(int64_t step, int64_t every) { return every > 0 && step > 0 && step % every == 0; }
 
-/// "step-00001000.h5"
+/// Returns a name such as "step-00001000.h5".
 std::string numbered(const char* prefix, int64_t step) {
   return fmt::format("{}{:08}.h5", prefix, step);
 }
 
-/// Throws DataError if counters contradict each other.
+/// Throws DataError if counters are inconsistent.
 void check_counters(const TrainingState& s) {
   const auto require = [](bool ok, const char* name, const auto& found, const auto& expected) {
     check<DataError>(ok, "the counters of the checkpoint are inconsistent: ", name, " is ", found,
@@ -111,7 +111,7 @@ Stopped Trainer::run() {
   for (;;) {
     const int64_t step = state_.step;
     bool best = false;
-    // An evaluation prevented by a stop is done first after resuming.
+    // An evaluation prevented by a stop comes first after resuming.
     if (evaluation_due() && (stop_requested() || !evaluate_now(best))) {
       save({"last.h5"}, true);
       return Stopped::signal;
@@ -275,7 +275,7 @@ void Trainer::resume(const Checkpoint& checkpoint, bool is_last) {
   check<DataError>(checkpoint.training.seed == options_.step.seed,
                    "the checkpoint is from a run with seed ", checkpoint.training.seed,
                    ", expected ", options_.step.seed);
-  // Everything is checked before anything changes.
+  // Check everything before changing anything.
   check_counters(checkpoint.training);
   nn::check_state(model_.state_dict(), checkpoint.model, "the model");
   nn::check_state(optimizer_.state_dict(), checkpoint.optimizer, "the optimizer");
@@ -307,7 +307,7 @@ void Trainer::save(const std::vector<std::string>& names, bool at_end) {
     const bool is_last = name == "last.h5";
     try {
       if (bytes.empty()) bytes = to_bytes(state);
-      // A file that may be damaged must not take the place of one that is valid.
+      // A possibly damaged file must not replace a valid one.
       const bool keep = is_last && saved_ && *saved_ != state_.step;
       data::write_file_durably(path, bytes, keep ? folder_ / "previous.h5" : "");
     } catch (const DataError& error) {

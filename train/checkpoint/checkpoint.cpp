@@ -30,8 +30,8 @@ void put(data::Hdf5Writer& out, const std::string& group, const nn::StateDict& s
 
 constexpr std::array groups = {"model", "optimizer", "ema"};
 
-/// Throws unless all tensors together fit into the file, before memory is taken for any of them:
-/// several may claim the same bytes, and compressed ones a thousand times as many as there are.
+/// Throws unless all tensors together fit into the file, before allocating any of them: several may
+/// claim the same bytes, and compressed ones a thousand times as many as exist.
 void check_sizes(const data::Hdf5Reader& in, uint64_t file_bytes) {
   uint64_t sum = 0;
   for (const std::string group : groups)
@@ -68,7 +68,7 @@ void visit(State& s, Visit&& f) {
   f("best_step", s.best_step);
   f("evaluations_since_best", s.evaluations_since_best);
   f("last_accuracy", s.last_accuracy);
-  // Those that are 0, as in most runs, are not stored.
+  // Zeros, as in most runs, are not stored.
   f.filled("guard.skipped", s.guard.skipped);
   f.filled("guard.skipped_in_turn", s.guard.skipped_in_turn);
   f.filled("guard.skipped_interval", s.guard.skipped_interval);
@@ -105,7 +105,7 @@ struct Put {
 
 struct Get {
   const data::Hdf5Reader& in;
-  uint32_t version;  // of the format
+  uint32_t version;  // format version
   template <class T>
   void operator()(const char* key, T& x) const {
     x = in.attribute_as<T>("training", key);
@@ -118,7 +118,7 @@ struct Get {
   }
   void operator()(const char* key, std::map<std::string, double>& values) const {
     const std::string prefix = std::string(key) + ".";
-    if (version == 1) {  // had no list of names
+    if (version == 1) {  // version 1 had no list of names
       for (const std::string& name : in.attributes("training"))
         if (name.starts_with(prefix))
           values[name.substr(prefix.size())] = in.attribute_as<double>("training", name);
@@ -132,7 +132,7 @@ struct Get {
   }
 };
 
-/// One line for each split: its name, a blank and its hash.
+/// Returns one line per split: its name, a space and its hash.
 std::string to_text(const std::map<std::string, std::string>& data) {
   std::string out;
   for (const auto& [split, hash] : data) out += split + ' ' + hash + '\n';
@@ -146,7 +146,7 @@ std::map<std::string, std::string> data_in(const std::string& text) {
   return out;
 }
 
-/// What of machine_description() decides the last bits: they are the same with AVX2 and AVX-512.
+/// Returns the part of machine_description() that decides the last bits: AVX2 and AVX-512 agree.
 std::string without_width(std::string machine) {
   const std::string avx512 = ", " + std::string(name_of(Isa::avx512));
   if (machine.ends_with(avx512))
@@ -155,7 +155,7 @@ std::string without_width(std::string machine) {
   return machine;
 }
 
-/// `guarded`: a guard has read the file in another process.
+/// `guarded`: a guard has already read the file in another process.
 Checkpoint parse(std::span<const std::byte> bytes, const std::string& name, bool guarded) {
   const data::Trailer trailer = data::verify_trailer(bytes, checkpoint_file, name);
   auto in = data::Hdf5Reader::from_image(bytes.first(trailer.length), name);
@@ -231,12 +231,12 @@ void save(const std::filesystem::path& path, const Checkpoint& checkpoint) {
 Checkpoint load(const std::filesystem::path& path) { return load(data::RegularFile(path)); }
 
 Checkpoint load(data::RegularFile file) {
-  // Before anything is parsed, and before memory is taken for the whole.
+  // Before parsing anything, and before allocating memory for all of it.
   data::verify_trailer(file, checkpoint_file);
   const bool guarded = data::has_file_guard();
   const std::string name = file.path().string();
   std::vector<std::byte> bytes;
-  {  // Nobody can change between the guard and the parser what they read.
+  {  // Nobody can change the file between the guard and the parser.
     const data::RegularFile sealed =
         guarded ? data::RegularFile::sealed(std::move(file)) : std::move(file);
     data::pass_file_guard(sealed);

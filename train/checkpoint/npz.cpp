@@ -1,7 +1,7 @@
-// npz: a zip archive without compression, of which each entry NAME.npy is an array (https://numpy.org/doc/stable/reference/generated/
-// numpy.lib.format.html): a magic, a version, the length of a header, the header, a Python dictionary
-//   {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }
-// and the values.
+// npz: an uncompressed zip archive whose entries NAME.npy are arrays
+// (https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html): a magic, a version, the
+// length of a header, the header, a Python dictionary such as
+// {'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }, and the values.
 #include <zip.h>
 
 #include <algorithm>
@@ -25,10 +25,10 @@ constexpr std::string_view npy_magic{"\x93NUMPY", 6};
 
 constexpr uint16_t first_of_1980 = 0x21;  // a date
 
-/// That of version 1, whose length is a u16. NumPy writes some 100 bytes.
+/// Longest header of version 1, whose length is a u16. NumPy writes some 100 bytes.
 constexpr uint64_t longest_header = 65535;
 
-/// What comes before the values of an array.
+/// Returns what precedes the values of an array.
 Bytes npy_header(const Tensor& tensor) {
   std::string header = concat_message("{'descr': '", number_type(tensor.dtype()).npy,
                                       "', 'fortran_order': False, ", "'shape': (");
@@ -53,8 +53,8 @@ struct NpyHeader {
   std::vector<uint64_t> shape;
 };
 
-/// The dictionary as JSON: that has other quotes, brackets for tuples, "true" and "false", and no comma
-/// after the last element.
+/// Converts the dictionary to JSON, which has other quotes, brackets for tuples, "true" and
+/// "false", and no comma after the last element.
 std::string json_of_python(std::string_view text) {
   constexpr std::string_view python = "'()TF", json = "\"[]tf";
   std::string out;
@@ -117,7 +117,7 @@ Tensor tensor_of_npy(ByteView bytes, const std::string& file, const std::string&
 /// An archive that exists only in memory.
 class Archive {
  public:
-  /// Of these bytes, which must outlive it. Without bytes a new one.
+  /// Opens these bytes, which must outlive it. Without bytes, a new archive.
   Archive(ByteView bytes, std::string name) : name_(std::move(name)) {
     source_ = zip_source_buffer_create(bytes.data(), bytes.size(), 0, &error_);
     if (source_)
@@ -161,7 +161,7 @@ class Archive {
     return out;
   }
 
-  /// Adds an entry of these parts, which must live until bytes().
+  /// Adds an entry from these parts, which must stay alive until bytes().
   void add(const std::string& entry, std::initializer_list<ByteView> parts) {
     std::vector<zip_buffer_fragment_t> fragments;
     for (const ByteView part : parts)

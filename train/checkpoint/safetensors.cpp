@@ -1,5 +1,5 @@
 // safetensors: 8 bytes with the length of the header, little-endian; the header, a JSON object
-//   {"__metadata__": {"key": "text"}, "name": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
+// {"__metadata__": {"key": "…"}, "a": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}}
 // whose offsets count from its end; the values, row-major and little-endian.
 #include <algorithm>
 #include <functional>
@@ -17,7 +17,7 @@ using data::Bytes, data::ByteView, data::get, data::part, data::put, data::text_
 namespace {
 
 constexpr const char* metadata_key = "__metadata__";
-/// A header of 16 MiB names some 100,000 tensors. Parsed JSON is many times as large as its text.
+/// A header of 16 MiB names some 100,000 tensors. Parsed JSON is many times larger than its text.
 constexpr uint64_t longest_header = uint64_t{16} << 20;
 
 /// An entry of the header.
@@ -28,7 +28,7 @@ struct Entry {
   uint64_t begin = 0, end = 0;
 };
 
-/// A list of integers that are not negative.
+/// Returns a list of non-negative integers.
 std::vector<uint64_t> integers(const SortedJson& entry, const char* key, const std::string& where) {
   const auto found = entry.find(key);
   check<DataError>(found != entry.end() && found->is_array(), where, ": expected a list \"", key,
@@ -68,7 +68,7 @@ Entry entry_of(const std::string& name, const SortedJson& from, uint64_t availab
 }  // namespace
 
 Bytes to_safetensors(const TensorFile& file) {
-  // Large numbers first, so that all are aligned.
+  // Large elements first, so that all are aligned.
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const auto& [name, tensor] : file.tensors) {
     check<DataError>(name != metadata_key, "safetensors: ", name, " cannot name a tensor");

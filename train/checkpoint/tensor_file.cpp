@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "values are stored as they are in memory");
 
-/// A number of 16 bits with this many bits of exponent, as f32, which holds all of them.
+/// Converts a 16-bit number with this many exponent bits to f32, which holds all of them.
 template <int exponent_bits>
 float widened(uint16_t bits) {
   constexpr int mantissa_bits = 15 - exponent_bits;
@@ -48,7 +48,7 @@ Tensor read_as(std::span<const uint64_t> sizes, std::span<const std::byte> value
   return out;
 }
 
-/// Those of tensors are the first, in the order of DType.
+/// Types of tensors come first, in the order of DType.
 constexpr NumberType types[] = {{4, "F32", "<f4", read_as<float>},
                                 {8, "F64", "<f8", read_as<double>},
                                 {4, "I32", "<i4", read_as<int32_t>},
@@ -90,7 +90,7 @@ uint64_t checked_bytes(std::span<const uint64_t> sizes, const NumberType& type, 
                        const std::string& file, const std::string& tensor) {
   check<DataError>(sizes.size() <= size_t{Shape::max_rank}, file, ": ", tensor, " has ",
                    sizes.size(), " axes, expected at most ", Shape::max_rank);
-  // Sizes beside a 0 are bounded, too: products of some of them are computed.
+  // Sizes next to a 0 are bounded too, since products of some of them are computed.
   constexpr uint64_t most = uint64_t{1} << 48;
   uint64_t positive = 1, numbers = 1;
   for (const uint64_t size : sizes) {

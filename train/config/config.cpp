@@ -12,14 +12,14 @@ namespace {
 
 const std::vector<std::string> section_names = {"model", "attention", "data", "train", "optimizer"};
 
-/// The option of a section that selects its other options; empty if there is none.
+/// Returns the option of a section that selects its other options; empty if there is none.
 std::string selector(std::string_view section) {
   if (section == "attention" || section == "optimizer") return "type";
   if (section == "data") return "task";
   return "";
 }
 
-/// What decides which options of [data] a path leaves: whether there is one, a folder, or the extension.
+/// Returns what decides which options of [data] apply to a path: none, a folder, or the extension.
 std::string kind_of_path(const OptionValue& value) {
   const std::string* const text = std::get_if<std::string>(&value);
   if (!text || text->empty()) return "";
@@ -38,7 +38,7 @@ size_t section_index(std::string_view name, const std::string& where) {
   return static_cast<size_t>(found - section_names.begin());
 }
 
-/// Whether the key is the index of a layer, as in [attention.1].
+/// Returns whether the key is the index of a layer, as in [attention.1].
 bool is_number(std::string_view text) {
   return !text.empty() && std::ranges::all_of(text, [](char c) { return '0' <= c && c <= '9'; });
 }
@@ -134,7 +134,7 @@ std::vector<std::string> Config::ignored(const EffectiveSections& effective) con
     std::set<std::string> taken;
     if (const auto values = effective.find(section.section()); values != effective.end())
       for (const auto& [key, value] : values->second)
-        // What a layer does not set itself, as "1.window", it takes from the section.
+        // Options that a layer does not set itself, as "1.window", come from the section.
         if (value.given) taken.insert(section.has(key) ? key : key.substr(key.find('.') + 1));
     for (const std::string& key : section.keys())
       if (section.is_optional(key) && !taken.contains(key))

@@ -13,7 +13,7 @@
 namespace longhand::train {
 namespace {
 
-/// Makes a path absolute in the effective configuration, and returns it; empty if it is not given.
+/// Makes a path absolute in the effective configuration and returns it; empty if not given.
 std::string made_absolute(EffectiveValue& value) {
   auto* const path = std::get_if<std::string>(&value.value);
   if (path && !path->empty()) *path = absolute_path(*path);
@@ -31,7 +31,7 @@ attention::TransformerConfig given_sizes(const Config& config) {
 /// model.max_length, or 0 if it is not given.
 int64_t max_length_of(const Config& config) { return given_sizes(config).max_length; }
 
-/// A placeholder for a task whose requirements are unknown: any model satisfies it, and its sequences
+/// A placeholder for a task with unknown requirements: any model satisfies it, and its sequences
 /// are as long as the model can read.
 data::TaskInfo any_task(const Config& config) {
   const attention::TransformerConfig model = given_sizes(config);
@@ -41,7 +41,7 @@ data::TaskInfo any_task(const Config& config) {
   any.per_token = model.per_token;
   any.targets = data::target_kind(model.targets);
   if (any.targets != data::TargetKind::classes) any.classes = std::max<int64_t>(1, model.classes);
-  // For tied embeddings, if one of them is not given: it is equal to the other.
+  // For tied embeddings, if only one of them is given: it equals the other.
   if (model.vocabulary > 0 && model.classes == 0) any.classes = model.vocabulary;
   if (model.classes > 0 && model.vocabulary == 0) any.vocabulary = model.classes;
   return any;
@@ -50,17 +50,17 @@ data::TaskInfo any_task(const Config& config) {
 /// The default of data.seed: runs with different train.seed see the same data.
 constexpr uint64_t seed_of_data = 0;
 
-/// Checks all sections, before data is read or generated, which may take long and much memory. Throws
-/// ConfigError also if memory will not suffice, as far as that is known without the data.
+/// Checks all sections before data is read or generated, which may take much time and memory. Also
+/// throws ConfigError if memory will not suffice, as far as known without the data.
 data::Task checked_task(const Config& config, const data::Splits& splits) {
   const auto info = read_task_info(config);
   const Plan plan = read_plan(config, info ? *info : any_task(config));
   MemoryRequest request = memory_request(plan, nullptr);
-  if (!info) {  // only the data, and what was given of the model
+  if (!info) {  // only the data and the given options of the model are known
     request.model.vocabulary = request.model.classes = request.model.max_length = 1;
     request.train.loading.batch_size = 1;
   }
-  request.train.trainer.eval_batch_size = 1;  // at most the examples, which only the data tell
+  request.train.trainer.eval_batch_size = 1;  // at most the example count, known only from the data
   request.trains = request.saves = splits.train;
   if (!splits.train) request.data.examples = 0;
   check_memory(request);
@@ -177,7 +177,7 @@ std::string effective_config(const Config& config, const data::TaskInfo* task,
     std::erase_if(values["model"], [&](const auto& option) {
       return !option.second.given && from_data.contains(option.first);
     });
-    // Defaults of these may depend on the length.
+    // Their defaults may depend on the length.
     std::erase_if(values["attention"], [](const auto& option) {
       return !option.second.given && option.first != "type";
     });

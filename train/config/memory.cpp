@@ -24,7 +24,7 @@ using attention::TransformerConfig;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-/// Examples of which only the sizes mean something.
+/// Examples of which only the sizes matter.
 class Shapes : public data::Dataset {
  public:
   Shapes(const MemoryRequest& request, int64_t size) : request_(request), size_(size) {}
@@ -52,7 +52,7 @@ class Shapes : public data::Dataset {
   int64_t size_;
 };
 
-/// As logits_of(): of the targets that count.
+/// Like logits_of(), for the targets that count.
 LogitsFn shapes_of_logits(attention::Transformer& model, double counted) {
   return [&model, counted](const data::Batch& batch, const nn::Pass& pass) {
     if (!batch.per_token() || counted > 0.5)
@@ -64,7 +64,7 @@ LogitsFn shapes_of_logits(attention::Transformer& model, double counted) {
   };
 }
 
-/// The cross entropy, and that of a teacher's logits.
+/// The cross entropy, plus the KL divergence from a teacher's logits.
 LossFn taught_loss(const LogitsFn& student, const LogitsFn& teacher) {
   return [=](const data::Batch& part, const BatchSize& whole, const nn::Pass& pass) {
     const Prediction predicted = predict(student, part, pass);
@@ -91,7 +91,7 @@ double bytes_of(const nn::StateDict& state) {
 double in_use() { return number(static_cast<int64_t>(memory_stats().in_use)); }
 double reserved() { return number(static_cast<int64_t>(memory_stats().reserved)); }
 
-/// A run of one step, one batch of an evaluation and one checkpoint, without computations.
+/// A run of one step, one evaluation batch and one checkpoint, without computing values.
 class Rehearsal {
  public:
   Rehearsal(const MemoryRequest& request, const RanksOfEstimate& ranks)
@@ -102,7 +102,7 @@ class Rehearsal {
       rehearse();
       return out_;
     } catch (const std::bad_alloc&) {
-    } catch (const std::length_error&) {  // of a vector
+    } catch (const std::length_error&) {  // from a vector
     } catch (const ShapeError& error) {
       if (!std::string_view(error.what()).ends_with("exceed 64-bit integers")) throw;
     }
@@ -159,11 +159,11 @@ class Rehearsal {
     }
     const double B = number(std::max(r_.trains ? batch_size_ : 0, evaluated));
     out_.data = r_.data.bytes + 8 * r_.data.examples;
-    // Of the batches, what has not been made.
+    // Batches that have not been made.
     if (r_.trains) out_.data += 8 * (B - number(trained_)) * number(r_.model.max_length);
   }
 
-  /// Of many micro-batches only some, because more take no more than sums of gradients.
+  /// Runs only some of very many micro-batches: more would add only sums of gradients.
   void train(nn::Module& model, Optimizer& optimizer, LossFn loss, std::optional<Ema>& average,
              double P) {
     constexpr int64_t fewer = 8;
@@ -202,7 +202,7 @@ class Rehearsal {
   double most_;  // bytes beyond which it ends
   int64_t trained_ = 0;
   MemoryEstimate out_;
-  double* part_ = &out_.parameters;  // what takes memory now
+  double* part_ = &out_.parameters;  // the part that allocates memory now
 };
 
 /// a + t (b - a)
@@ -219,7 +219,7 @@ MemoryEstimate extrapolated(const MemoryEstimate& a, const MemoryEstimate& b, do
   return out;
 }
 
-/// Whether each layer needs to be constructed, because options or ranks differ.
+/// Returns whether every layer must be constructed, because options or ranks differ.
 bool layers_differ(const TransformerConfig& c) {
   const auto has_list = [&](const std::string& key) {
     const auto* const list =
@@ -230,7 +230,7 @@ bool layers_differ(const TransformerConfig& c) {
   return !c.layer_attention.empty() || c.low_rank.size() > 1 || std::ranges::any_of(keys, has_list);
 }
 
-/// Sets what a few examples tell: the share of their targets that count, and whether some are padded.
+/// Sets what a few examples show: the share of targets that count, and whether some are padded.
 void look_at(const data::Dataset& dataset, MemoryRequest& request) {
   request.counted = 1;
   const auto indices = data::indices_from(0, std::min<int64_t>(8, dataset.size()));
@@ -285,7 +285,7 @@ MemoryRequest memory_request(const Plan& plan, const data::Task* task) {
   return out;
 }
 
-// What is beyond these sizes is more of the same.
+// Beyond these sizes, everything repeats.
 MemoryEstimate estimate_memory(const MemoryRequest& r, const RanksOfEstimate& ranks) {
   constexpr int64_t layers = 16, sequences = 2048;
   const int64_t of = ranks.reducer.share().of, parts = r.micro_batches(of);

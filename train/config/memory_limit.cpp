@@ -1,4 +1,4 @@
-// The memory that the machine has for a run; rejects runs that exceed it, naming values that fit.
+// The machine's memory for a run; rejects runs that exceed it, naming values that fit.
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -21,15 +21,15 @@ using attention::TransformerConfig;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-/// The number in a file of a control group; infinity if there is none.
+/// Returns the number in a control group's file; infinity if there is none.
 double number_in(const fs::path& file) {
   std::ifstream in(file);
   double bytes = 0;
   return in >> bytes ? bytes : INFINITY;  // "max" is not a number
 }
 
-/// Calls f(limit, used), in bytes, for the control groups of this process and those above them; both are
-/// infinite where they are unknown.
+/// Calls f(limit, used), in bytes, for this process's control groups and their ancestors; infinite
+/// where unknown.
 template <class F>
 void for_each_group(F f) {
   std::ifstream groups("/proc/self/cgroup");
@@ -51,7 +51,7 @@ void for_each_group(F f) {
   }
 }
 
-/// The tokens of a sequence, with that of the class.
+/// Returns the tokens of a sequence, including the class token.
 double length_of(const TransformerConfig& c) { return number(c.max_length + c.has_class_token()); }
 
 std::string count_text(double value) {
@@ -61,14 +61,14 @@ std::string count_text(double value) {
   return out;
 }
 
-/// Two significant digits, rounded down: the largest value that fits is an estimate.
+/// Rounds down to two significant digits: the largest value that fits is an estimate.
 int64_t rounded(int64_t value) {
   int64_t unit = 1;
   while (value / unit >= 100) unit *= 10;
   return value / unit * unit;
 }
 
-/// The largest number from `low` to below `high` that fits, to 1 / 256; 0 if `low` does not.
+/// Returns the largest number in [low, high) that fits, to 1 / 256; 0 if `low` does not.
 template <class Fits>
 int64_t largest(int64_t low, int64_t high, const Fits& fits) {
   if (!fits(low)) return 0;
@@ -120,7 +120,7 @@ class Excess {
           "parameters", request_.trains ? " with gradients and optimizer state need" : " need");
     }
     const bool evaluates = is_largest(evaluation());
-    // Sizes of the model where they are what is large.
+    // Model sizes, if these are what is large.
     std::string through;
     if (c.layers > 100) through += " through " + size("model.layers", c.layers);
     if (c.d_model > 4096) through += " of " + size("model.d_model", c.d_model);
@@ -137,7 +137,7 @@ class Excess {
                           " attention needs");
   }
 
-  /// What would fit, each alone.
+  /// Returns the values that would fit, each alone.
   std::string remedies() const {
     std::vector<std::string> list;
     for (const Knob& knob : knobs())
@@ -166,7 +166,7 @@ class Excess {
     const auto values = request_.effective.find(section);
     return values != request_.effective.end() && !values->second.at(key).given;
   }
-  /// "train.batch_size = 100,000", or "… (all 40 examples)" where the data are fewer.
+  /// Returns "train.batch_size = 100,000", or "… (all 40 examples)" if there are fewer examples.
   std::string size_of(const std::string& key, int64_t used) const {
     const auto values = request_.effective.find("train");
     const auto* const given = values == request_.effective.end()
@@ -194,7 +194,7 @@ class Excess {
     }
   }
 
-  /// In the order in which they are the likely cause: what is largest comes first.
+  /// Returns knobs in the order of likely causes: the largest first.
   std::vector<Knob> knobs() const {
     const TransformerConfig& c = request_.model;
     std::vector<Knob> all;
@@ -249,7 +249,7 @@ class Excess {
             knob.set(other, units * knob.step);
             return fits(other);
           });
-    // Of a number that must shrink to next to nothing, another one is the cause.
+    // If an option had to shrink to almost nothing, another one is the cause.
     std::erase_if(all, [](const Knob& k) {
       return !k.is_work && k.value < 4096 && number(k.most) < 0.1 * number(k.value);
     });

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t width = 100;  // of lines for a terminal
 
-/// All of them: the five sections, then variants and tasks.
+/// Returns all topics: the five sections, then variants and tasks.
 std::vector<Topic> topics() {
   std::vector<Topic> out = {
       {"model", "the Transformer, except its attention", schema_of<attention::TransformerConfig>()},
@@ -45,7 +45,7 @@ std::vector<Topic> topics() {
 
 bool is_section(const std::string& topic) { return topic.find('.') == std::string::npos; }
 
-/// `head`, and beside it the lines of a text, from this column on.
+/// Returns `head` with the lines of a text beside it, starting at this column.
 std::string beside(std::string head, const std::string& text, size_t column) {
   std::string out;
   for (const std::string& line : wrapped(text, width - column)) {
@@ -56,18 +56,18 @@ std::string beside(std::string head, const std::string& text, size_t column) {
   return out;
 }
 
-/// "lr" of "optimizer.lr".
+/// Returns "lr" for "optimizer.lr".
 std::string last_word(const std::string& name) { return name.substr(name.rfind('.') + 1); }
 
-/// Whether each part of a word begins a part of a value, as in "relu_sq" for "squared_relu".
+/// Returns whether each part of a word begins a part of a value: "relu_sq" for "squared_relu".
 bool abbreviates(const std::string& word, const std::string& value) {
   for (const std::string& part : split_at(word, '_'))
     if (part.empty() || ("_" + value).find("_" + part) == std::string::npos) return false;
   return !word.empty();
 }
 
-/// "; did you mean optimizer.lr?": the nearest topic or option, in the section that the name has if possible;
-/// else the value of an option, and the options that have it. Empty: none.
+/// Returns "; did you mean optimizer.lr?" with the nearest topic or option, in the name's section
+/// if possible; else the value of an option, and the options that have it. Empty: none.
 std::string meant_by(const std::string& name) {
   const std::string word = last_word(name), section = name.substr(0, name.find('.')) + ".";
   const std::vector<DeclaredOption> options = declared_options();
@@ -174,7 +174,7 @@ std::string to_text(const Topic& topic) {
 
 namespace {
 
-/// Whether the default is a phrase, such as "2 d_model".
+/// Returns whether the default is a phrase, such as "2 d_model".
 bool is_computed(const Field& field) {
   try {
     parse_toml("default = " + field.default_value, "");
@@ -184,14 +184,14 @@ bool is_computed(const Field& field) {
   }
 }
 
-/// Whether two options are the same one, which several tasks or variants declare.
+/// Returns whether two options are the same one, declared by several tasks or variants.
 bool are_same(const DeclaredOption& a, const DeclaredOption& b) {
   return a.name() == b.name() && a.field.meaning == b.field.meaning &&
          a.field.values == b.field.values && a.field.default_value == b.field.default_value &&
          a.field.condition == b.field.condition;
 }
 
-/// The words of the command line and of a file that set an option to its default.
+/// Returns how to set an option to its default on the command line and in a file.
 std::string how_to_set(const DeclaredOption& option) {
   const Field& field = option.field;
   const std::string section = option.section();
@@ -212,7 +212,7 @@ std::string to_text(const std::vector<DeclaredOption>& options) {
     std::string owners{};  // the tasks or variants that declare it
   };
   std::vector<Shown> all;
-  std::map<std::string, int> forms;  // the number of different options of a name
+  std::map<std::string, int> forms;  // number of different options with the same name
   for (const DeclaredOption& option : options) {
     auto shown =
         std::ranges::find_if(all, [&](const Shown& s) { return are_same(s.option, option); });
@@ -278,7 +278,7 @@ std::string reference_page() {
 
 namespace {
 
-/// The options of a section that `values` may hold: those of the section and of its task or variants.
+/// Returns the options of a section that `values` may hold, including its task's or variants'.
 Schema options_of(const Topic& section, const EffectiveValues& values) {
   Schema schema = section.options;
   const auto selected = values.find(section.name == "data" ? "task" : "type");

@@ -49,8 +49,8 @@ TomlValue plain(const toml::node& node, const std::string& name, std::string whe
   return value;
 }
 
-/// Throws ConfigError for a key of very many parts, such as a.a.a.a: toml++ limits how deep brackets
-/// nest, but not such keys, and tables are read and destroyed recursively.
+/// Throws ConfigError for keys with very many parts, such as a.a.a.a: toml++ limits the nesting of
+/// brackets but not of such keys, and tables are read and destroyed recursively.
 void check_keys(std::string_view text, const std::string& name) {
   constexpr int most_parts = 16;
   int parts = 1;
@@ -98,11 +98,11 @@ TomlValue parse_toml(std::string_view text, const std::string& name) {
 OptionValue parse_option(const std::string& text) {
   try {
     const toml::table table = toml::parse("v = " + text);
-    // More than one key: the text contains a line end and is not a value.
+    // More than one key: the text contains a newline and is not a value.
     if (table.size() == 1)
       if (const auto value = to_option(*table.get("v"))) return *value;
   } catch (const toml::parse_error&) {
-    // Text without quotes, such as a path.
+    // Unquoted text, such as a path.
   }
   return text;
 }
@@ -113,7 +113,7 @@ std::string read_toml(const std::filesystem::path& path) {
                      ": expected a TOML file, got a folder");
   std::ifstream in(path, std::ios::binary);
   check<ConfigError>(in.is_open(), "cannot read ", path.string(), ": ", data::system_reason());
-  // Pipes are read, too: a shell's <(command). Devices never end.
+  // Pipes are also read: a shell's <(command). Devices never end.
   constexpr size_t largest = size_t{16} << 20;
   std::string text;
   for (std::array<char, 4096> part{}; text.size() <= largest && !in.eof();) {

@@ -39,14 +39,14 @@ int64_t number_in(const std::string& path, const std::string& name) {
   return 0;
 }
 
-/// The processes that the kernel has killed for lack of memory since the machine was started.
+/// Returns how many processes the kernel has killed for lack of memory since it was started.
 int64_t memory_kills() {
   return std::max(number_in("/proc/vmstat", "oom_kill"),
                   number_in("/sys/fs/cgroup/memory.events", "oom_kill"));
 }
 
 int open_to_append(const std::filesystem::path& path) {
-  // Not through a link, which the folder of an untrusted sweep may hold.
+  // No symbolic links, which the folder of an untrusted sweep may hold.
   const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0666);
   check<DataError>(file >= 0, "cannot write ", path.string(), ": ", data::system_reason());
   return file;
@@ -69,8 +69,8 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-/// Signals that arrive between vfork() and execve() must neither run handlers of this process in the
-/// child nor be lost: they are blocked before, and act as in a new program afterwards.
+/// Signals that arrive between vfork() and execve() must neither run this process's handlers in the
+/// child nor be lost: they are blocked before, and have their default effect afterwards.
 class BlockedSignals {
  public:
   BlockedSignals() {
@@ -83,7 +83,7 @@ class BlockedSignals {
   BlockedSignals& operator=(const BlockedSignals&) = delete;
 
   void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  /// In the child: as execve() does, but before signals are let through.
+  /// In the child: resets handlers as execve() does, but before signals are unblocked.
   static void reset_handlers() {
     for (int number = 1; number < NSIG; ++number) {
       struct sigaction action {};
@@ -98,9 +98,9 @@ class BlockedSignals {
   sigset_t before_;
 };
 
-/// Starts the process with these files, -1 for its own, as stdout and stderr. The child shares the
-/// memory of this process until execve(), so it must only make system calls. fork() would run the
-/// handler of OpenBLAS, which stops its threads, and waits for ever for one that cannot allocate memory.
+/// Starts the process with these files as stdout and stderr; -1: inherited. The child shares this
+/// process's memory until execve(), so it must only make system calls. fork() would run OpenBLAS's
+/// handler, which stops its threads and waits forever for one that cannot allocate memory.
 pid_t start(const ChildOptions& options, char* const* argv, char* const* envp, const int out,
             const int err) {
   const pid_t parent = getpid();
@@ -108,10 +108,10 @@ pid_t start(const ChildOptions& options, char* const* argv, char* const* envp, c
   const pid_t child = vfork();
   if (child != 0) return child;
   BlockedSignals::reset_handlers();
-  setpgid(0, 0);  // before a signal to the group of the parent can end it
+  setpgid(0, 0);  // before a signal to the parent's group can end it
   blocked.restore();
   prctl(PR_SET_PDEATHSIG, options.death_signal);
-  if (getppid() != parent) _exit(126);  // it has ended before
+  if (getppid() != parent) _exit(126);  // the parent has already ended
   if (options.in >= 0) dup2(options.in, STDIN_FILENO);
   if (out >= 0) dup2(out, STDOUT_FILENO);
   if (err >= 0) dup2(err, STDERR_FILENO);
@@ -127,7 +127,7 @@ pid_t start(const ChildOptions& options, char* const* argv, char* const* envp, c
 }  // namespace
 
 std::filesystem::path own_program() {
-  // Not what the link names: a file of this name may have taken its place.
+  // Not the link's target: another file of this name may have taken its place.
   const char* const started_as = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
   if (access("/proc/self/exe", X_OK) == 0 || !started_as) return "/proc/self/exe";
   return std::filesystem::absolute(started_as);
@@ -155,7 +155,7 @@ Child::Child(const ChildOptions& options) : most_seconds_(options.most_seconds) 
   for (const int file : {out, err})
     if (file >= 0) close(file);
   check(pid_ > 0, "cannot start a process: ", data::system_reason(reason));
-  setpgid(pid_, pid_);  // whichever of the two is first
+  setpgid(pid_, pid_);  // whichever process is first
 }
 
 Child::~Child() {
@@ -168,7 +168,7 @@ Child::~Child() {
 bool Child::readable() {
   for (pollfd pipe{pipe_, POLLIN, 0};;) {
     const double left = begin_ + most_seconds_ - clock_seconds();
-    // In slices, because poll() takes milliseconds as an int.
+    // In slices, because poll() takes milliseconds as int.
     const int ready = ::poll(&pipe, 1, static_cast<int>(std::clamp(left, 0.0, 60.0) * 1000));
     if (ready > 0) return true;
     if (ready == 0 && left <= 0) break;

@@ -12,7 +12,7 @@
 namespace longhand::train {
 namespace {
 
-/// Returns 0 or the error.
+/// Returns 0 or the error code.
 int lock(int file, int kind) {
   int result = 0;
   do result = flock(file, kind | LOCK_NB);

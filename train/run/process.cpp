@@ -9,7 +9,7 @@
 namespace longhand::train {
 namespace {
 
-// The only state that a handler may access.
+// The only state that a signal handler may access.
 std::atomic<int> stop_signal{0};
 std::atomic<bool> save_requested{false};
 static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free);
@@ -31,8 +31,8 @@ constexpr std::array<Handled, 7> handled = {{{SIGINT, on_stop},
                                              {SIGHUP, on_stop},
                                              {SIGUSR2, on_stop},
                                              {SIGUSR1, on_save},
-                                             // A closed output pipe, or a limit on the size of
-                                             // files, is no reason to lose a run.
+                                             // A closed output pipe or a file size limit is
+                                             // no reason to lose a run.
                                              {SIGPIPE, nullptr},
                                              {SIGXFSZ, nullptr}}};
 std::array<struct sigaction, handled.size()> before;

@@ -22,7 +22,7 @@ SetAside set_aside(const fs::path& file, const std::string& word, std::string re
   return {file, std::move(reason), to};
 }
 
-/// The message of the Error that `read` throws; empty if it does not.
+/// Returns the message of the Error that `read` throws; empty if it does not throw.
 template <class F>
 std::string defect(F&& read) {
   try {
@@ -67,7 +67,7 @@ Repair repair(const fs::path& path) {
           summary, "before-repair",
           concat_message("is of step ", *summarised, ", and last.h5 now of step ", *out.step)));
   }
-  // Without a checkpoint the run begins anew, and so do its metrics.
+  // Without a checkpoint, the run and its metrics start over.
   const TrainingState state = newest ? newest->training : TrainingState{};
   const bool has_metrics = fs::exists(metrics);
   const std::string reason = has_metrics ? defect([&] { read_run(run.path()); }) : "";

@@ -23,14 +23,14 @@ bool is_resumable(const std::string& name) {
   return std::ranges::count(resumable_options(), name) > 0;
 }
 
-/// The value of an option in messages.
+/// Returns the value of an option for messages.
 std::string text_of(const std::map<std::string, OptionValue>& options, const std::string& name) {
   const auto found = options.find(name);
   return found == options.end() ? "no such option" : to_string(found->second);
 }
 
-/// Throws DataError unless the checkpoint was made with the run's configuration, except for
-/// resumable_options(), and after at most as many steps as it asks for.
+/// Throws DataError unless the checkpoint has the run's configuration, except for
+/// resumable_options(), and at most as many steps as it asks for.
 void check_same(const ResumePoint& from, const Config& config) {
   const std::string file = from.file.string();
   const auto ours = config.given();
@@ -47,7 +47,7 @@ void check_same(const ResumePoint& from, const Config& config) {
                    " of a run of ", limit ? *limit : 0, " steps");
 }
 
-/// Summary::status of a run that ended so.
+/// Returns the Summary::status of a run that ended this way.
 std::string status_of(Stopped why) {
   return why == Stopped::finished ? "finished" : why == Stopped::early ? "early" : "stopped";
 }
@@ -57,7 +57,7 @@ void add_warnings(std::vector<std::string>& to, const std::vector<std::string>& 
     if (std::ranges::find(to, warning) == to.end()) to.push_back(warning);
 }
 
-/// Throws ConfigError if the run takes weights from its own directory, which it is to overwrite.
+/// Throws ConfigError if the run takes weights from its own directory, which it will overwrite.
 void check_sources_are_elsewhere(const Experiment& e, const fs::path& directory) {
   const fs::path own = fs::weakly_canonical(directory);
   for (const auto& [option, source] :
@@ -71,9 +71,9 @@ void check_sources_are_elsewhere(const Experiment& e, const fs::path& directory)
   }
 }
 
-/// The values of resumable_options() in which `asked` differs from the configuration of a run that
-/// has done some steps, as assignments, except for fewer train.steps than those. Throws ConfigError
-/// if it differs in another option.
+/// Returns, as assignments, the values of resumable_options() in which `asked` differs from the
+/// configuration of a run with some steps done, unless train.steps is below those. Throws
+/// ConfigError if another option differs.
 std::vector<std::string> changes(const Config& of_run, const Config& asked, int64_t steps,
                                  const fs::path& directory) {
   const attention::TransformerConfig model = read_model(of_run, nullptr);
@@ -209,7 +209,7 @@ Run::Run(Parts parts, RunRecord record, const ResumePoint* from, bool resumed, b
   std::optional<Summary> before = record_.summary();
   if (!before || before->status != status_of(*ended) || before->step != step()) return;
   finished_ = ended;
-  warnings_.clear();  // of training
+  warnings_.clear();  // warnings of training
   const EarlierMetrics metrics = record_.earlier_metrics(trainer_.state());
   if (!metrics.damage.empty()) warnings_.push_back("metrics.jsonl: " + metrics.damage);
   summary_ = std::move(*before);
@@ -256,7 +256,7 @@ void Run::continue_record() {
   if (summary_.processes.empty() && metrics.step > 0) summary_.processes.emplace_back();
   summary_.add_up();
   if (!summary_.processes.empty()) {
-    // A process that was killed may have recorded more than it summarised.
+    // A killed process may have recorded more than it summarised.
     ProcessSummary& last = summary_.processes.back();
     last.step = std::max(last.step, metrics.step);
     last.seconds += std::max(0.0, metrics.seconds - summary_.seconds);
@@ -264,7 +264,7 @@ void Run::continue_record() {
     summary_.add_up();
     earlier_seconds_ = summary_.seconds;
     earlier_memory_ = summary_.peak_memory;
-    // Before the records of lost work go, because their seconds count.
+    // Before records of lost work are dropped, because their seconds count.
     summary_.processes.push_back(process_);
     summary_.status = "running";
     record_.write_summary(summary_);
@@ -320,7 +320,7 @@ Observer Run::observe() {
 }
 
 void Run::warn(const std::string& warning) {
-  next_summary_ = 0;  // has it
+  next_summary_ = 0;  // write it with the next last.h5
   add_warnings(summary_.warnings, {warning});
   if (observer_.on_warning) observer_.on_warning(warning);
 }

@@ -23,7 +23,7 @@ namespace longhand::train {
 
 namespace fs = std::filesystem;
 
-constexpr double milliseconds = 1e3, microseconds = 1e6;  // to which times are rounded
+constexpr double milliseconds = 1e3, microseconds = 1e6;  // precision of times
 
 void fields(Is<Record> auto& r, auto& f) {
   f("step", r.step);
@@ -31,7 +31,7 @@ void fields(Is<Record> auto& r, auto& f) {
   f.number("loss", r.loss);
   f.number("accuracy", r.accuracy);
   f.filled("terms", r.terms);
-  if (f.when(!std::isnan(r.accuracy)))  // otherwise the loss is of numbers
+  if (f.when(!std::isnan(r.accuracy)))  // NaN: the targets are numbers
     f.derived("perplexity", std::exp(r.cross_entropy()));
   f("bits_per_byte", r.bits_per_byte);
   f("learning_rate", r.learning_rate);
@@ -74,10 +74,10 @@ void fields(Is<ProcessSummary> auto& p, auto& f) {
   f.filled("ranks", p.ranks, 1);
   f("begin", p.begin);
   f("step", p.step);
-  if (f.when(p.trained > 0)) {  // else none, or unknown
+  if (f.when(p.trained > 0)) {  // otherwise none, or unknown
     f("trained_steps", p.trained);
     f("tokens", p.tokens);
-    // Steps may be short: rates follow from this.
+    // Steps may be short, and rates follow from this.
     f("training_seconds", p.training_seconds, microseconds);
   }
   f("step_seconds", p.step_seconds);
@@ -122,9 +122,8 @@ void fields(Is<Summary> auto& s, auto& f) {
 
 namespace {
 
-/// Calls f(number, text, JSON) for each line of the metrics; the JSON is null unless it is an object with
-/// a step. A last line without an end is one that a process has not completed.
-/// Returns it.
+/// Calls f(number, text, JSON) for each line of the metrics; the JSON is null unless it is an
+/// object with a step. Returns the last line if it has no line end: a process has not completed it.
 template <class F>
 std::string for_each_line(const fs::path& metrics, F&& f) {
   std::istringstream in(fs::exists(metrics) ? data::read_text_file(metrics) : "");
@@ -138,17 +137,17 @@ std::string for_each_line(const fs::path& metrics, F&& f) {
   return line;
 }
 
-/// The files of a run beside its checkpoints.
+/// The files of a run other than its checkpoints.
 constexpr std::array<const char*, 5> file_names = {"config.toml", "summary.json", "test.json",
                                                    "sources.json", "metrics.jsonl"};
 
-/// Whether a file of the folder of checkpoints is one that runs write: not one that a user has put there.
+/// Returns whether runs write a file of this name to their checkpoints folder, rather than users.
 bool is_checkpoint_of_run(const std::string& name) {
   static const std::regex own("(last|previous|best|step-[0-9]+|before-step-[0-9]+)\\.h5");
   return std::regex_match(name, own);
 }
 
-/// Removes from a folder, unless it is a link, the files whose names are those of a run.
+/// Removes from a folder, unless it is a link, the files with names that runs use.
 template <class F>
 void remove_own(const fs::path& folder, F is_own) {
   std::error_code ignored;
@@ -159,13 +158,13 @@ void remove_own(const fs::path& folder, F is_own) {
   for (const fs::path& file : files) fs::remove(file, ignored);
 }
 
-/// Whether a run has saved or recorded something here.
+/// Returns whether a run has saved or recorded something here.
 bool holds_results(const fs::path& path) {
   const fs::path metrics = path / "metrics.jsonl", checkpoints = path / "checkpoints";
   if (fs::exists(path / "summary.json") || (fs::exists(metrics) && !fs::is_empty(metrics)))
     return true;
   if (!fs::is_directory(checkpoints)) return false;
-  // A hidden file is one that was never complete.
+  // Hidden files were never completed.
   return std::any_of(fs::directory_iterator(checkpoints), {}, [](const auto& entry) {
     return !entry.path().filename().string().starts_with('.');
   });
@@ -230,9 +229,9 @@ RunRecord::RunRecord(RunRecord&& other) noexcept
 RunRecord::~RunRecord() {
   if (made_) {
     std::error_code ignored;
-    remove_files(!made_->empty());  // events in a folder that was there may be of other runs
+    remove_files(!made_->empty());  // events in an existing folder may belong to other runs
     fs::remove(checkpoints(), ignored);
-    // Removes the folders that were created, from the run upwards, as long as they are empty.
+    // Removes the folders that were created, from the run upwards, while they are empty.
     fs::path folder = fs::absolute(path_);
     for (bool more = !made_->empty(); more; folder = folder.parent_path())
       more = fs::remove(folder, ignored) && folder != *made_;
@@ -302,7 +301,7 @@ RunRecord RunRecord::create(const fs::path& where, Existing existing) {
   data::create_directories_durably(path);
   RunRecord run(path);
   check_free(path, existing);  // another process may have been faster
-  // What is overwritten stays until start(); what was never more than begun does not.
+  // Overwritten results stay until start(); a run that never got past its start does not.
   if (!holds_results(path)) {
     if (fs::exists(run.config())) run.remove_files();
     run.made_ = std::make_unique<fs::path>(topmost);
@@ -385,7 +384,7 @@ std::optional<ResumePoint> RunRecord::resume_point() const {
 }
 
 void RunRecord::check_never_saved() const {
-  if (fs::exists(path_ / "cell.toml")) return;  // a sweep trains such a cell again
+  if (fs::exists(path_ / "cell.toml")) return;  // a sweep retrains such a cell
   const std::optional<Summary> before = summary();
   check<DataError>(!before || before->step == 0 || before->status == "diverged",
                    checkpoints().string(), " holds no checkpoint, but the run had done ",
@@ -422,7 +421,7 @@ void RunRecord::sync_metrics() {
 
 EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
   EarlierMetrics out;
-  std::map<std::string, int64_t> last;  // step of each split
+  std::map<std::string, int64_t> last;  // last step of each split
   const auto keep = [&](int64_t number, const std::string& line, const Json* json) {
     const Record record = json ? read_json<Lenient, Record>(*json) : Record{};
     const auto before = last.find(record.split);
@@ -434,14 +433,14 @@ EarlierMetrics RunRecord::earlier_metrics(const TrainingState& state) const {
     out.step = std::max(out.step, record.step);
     out.seconds = std::max(out.seconds, record.seconds.value_or(0));
     out.peak_memory = std::max(out.peak_memory, record.peak_memory);
-    // A checkpoint may have been saved after a step, but before the evaluation that follows it.
+    // A checkpoint may have been saved after a step but before the evaluation that follows it.
     if (record.step > (record.split == "validation" ? state.evaluated_step : state.step)) return;
     out.kept += line + "\n";
     if (record.split == "train") out.training = record;
     if (record.split == "validation") out.validation = record;
   };
   const std::string torn = for_each_line(metrics(), keep), begin = "{\"step\":";
-  // Resuming evaluates again if that of the last step is not in the state, and writes its line again.
+  // If the last step's evaluation is not in the state, resuming repeats it and its line.
   if (torn.starts_with(begin) && torn.find(',') != std::string::npos && out.damage.empty())
     if (const int64_t of = std::atoll(torn.c_str() + begin.size());
         of < state.step || of <= state.evaluated_step ||

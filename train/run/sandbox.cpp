@@ -22,13 +22,13 @@ namespace {
 void limit_resource(decltype(RLIMIT_AS) resource, uint64_t value) {
   rlimit limit{};
   getrlimit(resource, &limit);
-  // Time: SIGXCPU, which says why, one second before SIGKILL.
+  // Time: SIGXCPU, which states the reason, one second before SIGKILL.
   limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, value);
   limit.rlim_max = std::min<rlim_t>(limit.rlim_max, resource == RLIMIT_CPU ? value + 1 : value);
   setrlimit(resource, &limit);
 }
 
-/// The bytes of address space that this process uses.
+/// Returns the bytes of address space that this process uses.
 uint64_t address_space() {
   std::ifstream in("/proc/self/statm");
   uint64_t pages = 0;
@@ -44,11 +44,11 @@ void limit_resources(uint64_t file_bytes) {
   limit_resource(RLIMIT_FSIZE, 1 << 16);
   limit_resource(RLIMIT_CORE, 0);
 #ifdef __SANITIZE_ADDRESS__
-  constexpr int files = 3;  // the sanitizer tests addresses with a pipe
+  constexpr int files = 3;  // the sanitizer probes addresses with a pipe
 #else
   constexpr int files = 1;
 #endif
-  const int lowest = open("/", O_RDONLY | O_DIRECTORY);  // the next that is free
+  const int lowest = open("/", O_RDONLY | O_DIRECTORY);  // the next free descriptor
   close(lowest);
   if (lowest >= 0) limit_resource(RLIMIT_NOFILE, static_cast<uint64_t>(lowest) + files);
 }
@@ -71,7 +71,7 @@ bool enter_sandbox() {
   const auto load = [&](uint32_t offset) {
     filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offset));
   };
-  /// Compares what was loaded; goes on behind the next `skip` statements if it does not hold.
+  /// Compares the loaded value; skips the next `skip` statements if the comparison fails.
   const auto unless = [&](uint16_t comparison, uint32_t value, uint8_t skip) {
     filter.push_back(BPF_JUMP(static_cast<uint16_t>(BPF_JMP | comparison | BPF_K), value, 0, skip));
   };

@@ -1,10 +1,10 @@
-// An event file is a sequence of records: the length of the payload (u64), the masked CRC-32C of these 8
+// An event file consists of records: the length of the payload (u64), the masked CRC-32C of these 8
 // bytes, the payload, its masked CRC-32C, all little-endian. A payload is a protocol buffer:
 //
-//   Event       { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
-//                 SessionLog session_log = 7; }
-//   Summary     { repeated Value value = 1; }      Value { string tag = 1; float simple_value = 2; }
-//   SessionLog  { Status status = 1; }             START = 1: what was read of later steps is void
+// Event       { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
+//               SessionLog session_log = 7; }
+// Summary     { repeated Value value = 1; }    Value { string tag = 1; float simple_value = 2; }
+// SessionLog  { Status status = 1; }             START = 1: discards later steps that were read
 #include "longhand/train/run/tensorboard.h"
 
 #include <fmt/format.h>
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view prefix = "events.out.tfevents.";
 constexpr std::string_view suffix = ".longhand";
 
-/// A message of a protocol buffer.
+/// A protocol buffer message.
 class Message {
  public:
   Message& integer(int field, int64_t value) {
@@ -91,7 +91,7 @@ std::string event_of(const Record& r, double begin) {
                     Message().text(1, r.split + "/" + name).number(2, static_cast<float>(*value)));
   };
   add("loss", r.loss);
-  const bool numbers = std::isnan(r.accuracy);  // have a loss alone
+  const bool numbers = std::isnan(r.accuracy);  // numbers have only a loss
   if (!numbers) add("accuracy", r.accuracy);
   for (const auto& [name, value] : r.terms) add("terms/" + name, value);
   if (!numbers) add("perplexity", std::exp(r.cross_entropy()));
@@ -105,7 +105,7 @@ std::string event_of(const Record& r, double begin) {
       Message().number(1, begin + r.seconds.value_or(0)).integer(2, r.step).message(5, summary));
 }
 
-/// The event that a file begins with.
+/// Returns the first event of a file.
 std::string version_of(double begin) {
   return framed(Message().number(1, begin).text(3, "brain.Event:2"));
 }
@@ -114,7 +114,7 @@ std::string start_of(double begin) {
   return framed(Message().number(1, begin).integer(2, 0).message(7, Message().integer(1, 1)));
 }
 
-/// The text that follows `digits` among those of its length; a longer one after the last of them.
+/// Returns the next text after `digits` of the same length; after the last of them, a longer one.
 std::string after(std::string digits) {
   for (size_t i = digits.size(); i > 0 && digits[i - 1] >= '0' && digits[i - 1] <= '9'; --i) {
     if (digits[i - 1] < '9') {
@@ -125,7 +125,7 @@ std::string after(std::string digits) {
   return digits + "0";
 }
 
-/// A name that comes after those of `others` in alphabetical order, in which TensorBoard reads files.
+/// Returns a name that follows `others` alphabetically, the order in which TensorBoard reads files.
 /// Their numbers may be of any size.
 fs::path next_name(const fs::path& folder, const std::vector<fs::path>& others, double begin) {
   std::string name = fmt::format("{}{:010}{}", prefix, static_cast<int64_t>(begin), suffix);
@@ -146,14 +146,14 @@ bool is_event_file(const std::string& name) {
 EventFile::EventFile(const fs::path& folder, const std::vector<Record>& records, double begin)
     : begin_(begin) {
   data::create_directories_durably(folder);
-  std::vector<fs::path> others;  // of earlier processes, in no particular order
+  std::vector<fs::path> others;  // files of earlier processes, unordered
   for (const auto& entry : fs::directory_iterator(folder))
     if (is_event_file(entry.path().filename().string())) others.push_back(entry.path());
   path_ = next_name(folder, others, begin);
   std::string text = version_of(begin) + start_of(begin);
   for (const Record& record : records) text += event_of(record, begin);
   data::write_file_durably(path_, text);
-  // Not removed: a TensorBoard that reads one of them could not go on to the next.
+  // Not removed: a TensorBoard that is reading one of them could not continue with the next.
   for (const fs::path& other : others) data::write_file_durably(other, version_of(begin));
 }
 

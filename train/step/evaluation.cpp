@@ -9,7 +9,7 @@
 namespace longhand::train {
 namespace {
 
-/// Predictions (..., C) as one of all their targets (R), or numbers and labels (R, C).
+/// Joins predictions (..., C) into one for all their targets (R), or numbers and labels (R, C).
 Prediction joined(const std::vector<Prediction>& parts) {
   Variables logits, targets;
   for (const Prediction& part : parts) {
@@ -25,12 +25,12 @@ Prediction joined(const std::vector<Prediction>& parts) {
 
 LogitsFn in_parts(LogitsFn logits) {
   return [logits = std::move(logits)](const data::Batch& batch, const nn::Pass& pass) {
-    constexpr int64_t tokens = 128, most = 8;  // of a part; parts
+    constexpr int64_t tokens = 128, most = 8;  // tokens per part; number of parts
     const int64_t B = batch.tokens.size(0), N = batch.tokens.size(1);
     const int64_t each =
         std::max({int64_t{1}, tokens / std::max<int64_t>(1, N), (B + most - 1) / most});
     if (B <= each || pass.join) return logits(batch, pass);
-    // A dry run takes the memory of the parts that are computed at the same time.
+    // A dry run uses the memory of the parts that are computed concurrently.
     if (is_dry()) return logits(batch.examples(0, std::min(B, each * threads())), pass);
     std::vector<Prediction> parts(static_cast<size_t>((B + each - 1) / each));
     parallel_for(B, each, [&](int64_t begin, int64_t end) {
@@ -48,7 +48,7 @@ bool for_each_batch(const data::Dataset& dataset, const EvaluationOptions& optio
   check<ConfigError>(size >= 1, "evaluate: batch_size is ", size, ", expected 1 or more");
   const int64_t rest = std::max<int64_t>(0, dataset.size() - options.begin);
   const int64_t all = options.limit > 0 ? std::min(options.limit, rest) : rest;
-  // Padding costs time, so the examples of a batch should have similar lengths: those of a block are
+  // Padding costs time, so examples of a batch should have similar lengths: blocks of examples are
   // sorted by length. A block is some batches, so that memory does not grow with the data.
   const int64_t block = std::max<int64_t>(1, (int64_t{1} << 20) / size) * size;
   std::vector<int64_t> length;
@@ -117,7 +117,7 @@ std::optional<Metrics> evaluate(const LogitsFn& logits, const data::Dataset& dat
                                 const EvaluationOptions& options) {
   const NoGrad no_grad;
   const LogitsFn predict = in_parts(logits);
-  std::vector<Metrics> parts;  // one a batch
+  std::vector<Metrics> parts;  // one per batch
   const bool all =
       for_each_batch(dataset, options, [&](const data::Batch& batch, std::span<const int64_t>) {
         nn::Pass pass = nn::Pass::evaluate();

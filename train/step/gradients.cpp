@@ -22,8 +22,8 @@ double sum_of_squares(const T* x, int64_t n) {
   return sum;
 }
 
-// left + right, in the memory of `left` if that has no other owner. One of them may be undefined, which
-// counts as zero.
+// Returns left + right, in the memory of `left` if it has no other owner. One of them may be
+// undefined, which counts as zero.
 Tensor merge_gradients(Tensor left, Tensor right) {
   if (!right) return left;
   if (!left) return right;
@@ -96,7 +96,7 @@ void TreeSum::add(Contribution contribution) {
 }
 
 Tensor TreeSum::last_gradient(size_t i, Tensor gradient) {
-  // add() and finish() together add the last contribution to all others, from the latest to the first.
+  // add() and finish() together add the last contribution to all others, latest to first.
   for (auto other = stack_.rbegin(); other != stack_.rend(); ++other)
     gradient = merge_gradients(std::move(other->second.gradients[i]), std::move(gradient));
   return gradient;

@@ -7,7 +7,7 @@
 namespace longhand::train {
 namespace {
 
-/// Why x is an outlier; empty if it is not.
+/// Returns why x is an outlier; empty if it is not.
 std::string outlier(const char* name, double x, const Spread& spread, const GuardOptions& options) {
   if (options.outlier_limit == 0 || spread.count < options.outlier_window) return {};
   const double score = spread.score(x);

@@ -12,8 +12,8 @@
 namespace longhand::train {
 namespace {
 
-// loss_sum (if with_loss), correct and targets of `rows` rows of C logits. Unless null, `each` is set
-// to the scores of the rows.
+// Returns loss_sum (if with_loss), correct and targets for `rows` rows of C logits. Unless null,
+// sets `each` to the scores of the rows.
 template <class T, bool with_loss>
 Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int64_t C,
                      TargetScore* each) {
@@ -25,7 +25,7 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
       const T* x = logits + r * C;
       const T top = kernels::row_max(x, C);
       ++m.targets;
-      // A row with a NaN has the maximum NaN, which equals nothing, so it predicts nothing.
+      // The maximum of a row with a NaN is NaN, which equals nothing, so the row predicts nothing.
       const bool correct = x[target] == top && std::find(x, x + target, top) == x + target;
       m.correct += correct;
       if (!with_loss) continue;
@@ -40,7 +40,7 @@ Metrics measure_rows(const T* logits, const int32_t* targets, int64_t rows, int6
   return m;
 }
 
-/// The score of one number or label of which the model says x.
+/// Returns the score of a number or label for the model's output x.
 template <class T>
 TargetScore score_of(T x, float target) {
   const double difference = static_cast<double>(x) - static_cast<double>(target);
@@ -54,7 +54,7 @@ TargetScore score_of(T x_, uint8_t target) {
           (x > 0) == (target != 0) && !std::isnan(x)};
 }
 
-/// As measure_all(), of numbers (f32) or labels (u8).
+/// Like measure_all(), for numbers (f32) or labels (u8).
 template <class Target>
 Metrics measure_values(const Tensor& logits, const Tensor& targets,
                        std::vector<TargetScore>* each) {

@@ -9,8 +9,8 @@
 namespace longhand::train {
 namespace {
 
-// An approximation of the orthogonal factor U V' of x = U S V' (r, c): singular values s become p(…p(s / |x|)…),
-// p(s) = 3.4445 s - 4.7750 s^3 + 2.0315 s^5, five times. Those not far below the largest come near 1.
+// Approximates the orthogonal factor U V' of x = U S V' (r, c): singular values s become p(…p(s /
+// |x|)…), p(s) = 3.4445 s - 4.7750 s^3 + 2.0315 s^5, five times, near 1 unless tiny.
 Tensor orthogonalised(Tensor x) {
   constexpr double a = 3.4445, b = -4.7750, c = 2.0315, eps = 1e-7;
   const bool wide = x.size(0) <= x.size(1);
@@ -55,7 +55,7 @@ class Muon : public Adam {
                        "muon: ", parameters()[part.parameter].first,
                        " is divided among processes, but only a whole matrix can be "
                        "orthogonalised; use train.shard_optimizer = false");
-    // In the order of memory, which for a transposed parameter is that of the transpose.
+    // In memory order, which is the transpose's for a transposed parameter.
     const bool transposed = parameters()[part.parameter].second.value().strides()[0] == 1;
     const int64_t rows = part.shape[transposed ? 1 : 0], columns = part.shape[transposed ? 0 : 1];
     Tensor value = part.value, u = Tensor::empty({rows, columns}, value.dtype());

@@ -31,7 +31,7 @@ size_t Optimizer::add_moments(const std::string& prefix, const std::function<boo
 void Optimizer::step(double lr, const Gradients& gradients, double scale) {
   check<ShapeError>(gradients.size() == parameters_.size(), "optimizer: ", gradients.size(),
                     " gradients for ", parameters_.size(), " parameters");
-  // All gradients are checked before any parameter changes.
+  // Check all gradients before any parameter changes.
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto& [name, parameter] = parameters_[i];
     if (!gradients[i]) continue;

@@ -11,8 +11,8 @@
 namespace longhand::train {
 namespace {
 
-/// Puts integer buffers back to their values at construction, unless keep() is called: forward passes
-/// count in them, and a step that was not taken must not be counted.
+/// Restores integer buffers to their values at construction, unless keep() is called: forward
+/// passes count in them, and a step that is not taken must not be counted.
 class Counting {
  public:
   explicit Counting(std::vector<Tensor>& counters) : counters_(counters) {
@@ -36,11 +36,11 @@ class Counting {
 
 }  // namespace
 
-/// The part of a batch that is processed at once.
+/// A part of a batch that is processed at once.
 struct Step::Piece {
   int64_t begin, end;     // rows
-  int64_t number;         // among those of the batch
-  bool ends_shard, last;  // of its shard, of this process
+  int64_t number;         // index within the batch
+  bool ends_shard, last;  // last of its shard, and of this process
 };
 
 Step::Step(StepContext context)
@@ -84,10 +84,10 @@ Step::Result Step::take(TrainingState& state) {
 
 Step::Computed Step::compute(int64_t step) {
   check_complete();
-  context_.model.zero_grad();  // gradients of earlier computations with the model
+  context_.model.zero_grad();  // discard gradients of earlier computations
   const data::Batch batch = context_.loader.next();
   const BatchSize size = size_of(batch);
-  TreeSum sum, shard;  // of shards, and of the micro-batches of one
+  TreeSum sum, shard;  // of shards, and of one shard's micro-batches
   const std::unique_ptr<GradientSum> join = reducer_->gradient_sum(parameters_);
   for (const Piece& piece : pieces(size.sequences)) {
     phase("forward");
@@ -96,7 +96,7 @@ Step::Computed Step::compute(int64_t step) {
     Contribution contribution{{}, {loss.recorded(), loss.correct, loss.terms}};
     if (join && piece.last) {
       join->backward(loss.value, shard, sum);
-      contribution.gradients.resize(parameters_.size());  // they are in `join`
+      contribution.gradients.resize(parameters_.size());  // already in `join`
     } else {
       backward(loss.value);
       contribution.gradients = take_gradients(parameters_);
