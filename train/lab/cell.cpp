@@ -79,7 +79,7 @@ void fields(Is<CellRecord> auto& r, auto& f) {
 
 namespace {
 
-/// A struct in a JSON file, if the file exists.
+/// Reads a struct from a JSON file, if the file exists.
 template <class T>
 std::optional<T> read_existing(const fs::path& path) {
   if (!fs::exists(path)) return std::nullopt;
@@ -95,7 +95,7 @@ int open_lock(const fs::path& file, int flags) {
   return ::open(file.c_str(), flags | O_CLOEXEC, 0666);
 }
 
-/// Why a cell that some process runs, perhaps on another machine, seems not to go on; empty if it does.
+/// Returns why a cell that a process runs, perhaps on another machine, seems stuck; else empty.
 std::string stall_of(const fs::path& directory, pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
   const std::string command{std::istreambuf_iterator<char>(in), {}};
@@ -115,7 +115,7 @@ std::string stall_of(const fs::path& directory, pid_t pid) {
                         std::chrono::duration_cast<std::chrono::minutes>(quiet).count(), " min");
 }
 
-/// The state that the files of a cell show. Throws Error if they contradict each other.
+/// Returns the state that a cell's files show. Throws Error if they are inconsistent.
 CellState read_files(const fs::path& directory) {
   CellState state;
   state.record = read_existing<CellRecord>(directory / "cell.json").value_or(CellRecord());
@@ -132,7 +132,7 @@ CellState read_files(const fs::path& directory) {
       if (record.split == "validation")
         state.evaluations[record.step] = {.loss = record.loss, .accuracy = record.accuracy};
   } catch (const Error&) {
-    // A power cut may have damaged the metrics of a run that has not ended, which resuming it repairs.
+    // A power cut may have damaged the metrics of an unfinished run, which resuming repairs.
     if (state.is_trained()) throw;
   }
   if (state.is_trained()) {
@@ -143,7 +143,7 @@ CellState read_files(const fs::path& directory) {
                      "metrics.jsonl lacks the best evaluation, which summary.json names");
     check<DataError>(!config.empty(), "config.toml is missing");
     Config::parse(config, "config.toml");
-    // A run that has ended says so itself, also if the sweep ended before it could.
+    // A finished run says so itself, even if the sweep ended before it could.
     if (state.test)
       state.status = CellStatus::finished;
     else if (!state.has_failed())
@@ -277,7 +277,7 @@ ChildOptions process_of_cell(const fs::path& program, std::vector<std::string> a
 bool is_stopped(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
   const std::string text{std::istreambuf_iterator<char>(in), {}};
-  const size_t name_end = text.rfind(") ");  // the name itself may hold anything
+  const size_t name_end = text.rfind(") ");  // the name itself may contain anything
   return name_end != std::string::npos && text[name_end + 2] == 'T';
 }
 
@@ -324,12 +324,12 @@ std::unique_ptr<Claim> Claim::share(const fs::path& sweep) {
     data::remove_stale_temporaries(cells);
   else
     claim.reset(new Claim(open_lock(sweep / "lock", O_RDWR)));
-  // Shared from now on. Another process may have the exclusive right while it removes files.
+  // Shared from now on. Another process may hold the exclusive right while it removes files.
   while (is_locked(claim->file())) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   for (const auto& cell : fs::directory_iterator(cells)) try {
       if (!cell.path().filename().string().starts_with('.') && cell.is_directory())
         take(cell.path());
-    } catch (const DataError&) {  // it fails when it is run
+    } catch (const DataError&) {  // the cell fails when it is run
     }
   return claim;
 }

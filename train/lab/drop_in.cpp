@@ -20,7 +20,7 @@
 namespace longhand::train {
 namespace {
 
-/// The options of a configuration that `select` chooses, as text.
+/// Returns the options of a configuration that `select` selects, as text.
 template <class F>
 std::string text_of(const Config& config, F select) {
   std::string text;
@@ -29,7 +29,7 @@ std::string text_of(const Config& config, F select) {
   return text;
 }
 
-/// "kernel.projection" for the tensors of all layers.
+/// Returns "kernel.projection" for the tensors of all layers.
 std::string names_of_tensors(const std::vector<std::string>& tensors) {
   constexpr std::string_view part = ".attention.";
   std::set<std::string> names;
@@ -46,11 +46,11 @@ struct Candidate {
   const SweepVariant* variant = nullptr;  // null: as trained
   Config config;
   size_t data = 0;
-  bool as_trained = false;  // the reference for those on the same data
-  bool same = false;        // the options of model and attention are those of the run
+  bool as_trained = false;  // the reference for candidates on the same data
+  bool same = false;        // model and attention have the run's options
   attention::TransformerConfig model{};
   int64_t batch_size = 1;
-  std::vector<int64_t> seeds{};  // empty: none has an effect, or none was asked for
+  std::vector<int64_t> seeds{};  // empty: none has an effect, or none was requested
   Fresh fresh{};
   std::string algorithm{};
   // Its scores for all seeds.
@@ -61,7 +61,7 @@ struct Candidate {
 
 struct Data {
   std::string identity;
-  Config config;            // of the model as trained, on these data
+  Config config;            // of the model as trained, on this data
   bool is_in_grid = false;  // whether a variant is the model as trained
   data::Task task{};
 };
@@ -100,7 +100,7 @@ class DropIn {
     });
   }
 
-  /// The model as trained, on the data of a variant, with every option that applies.
+  /// Returns the model as trained, on a variant's data, with all options that apply.
   Config trained_for(const SweepVariant& variant) const {
     Config config = run_.config;
     for (const std::string& assignment : grid_.sweep.set)
@@ -112,13 +112,13 @@ class DropIn {
     return Config::parse(effective_config(config, task ? &*task : nullptr), run_.file);
   }
 
-  /// Adds all variants. Before the first one on each data set comes the model as trained, unless a
-  /// variant is the same.
+  /// Adds all variants. On each data set, the model as trained comes first, unless a variant is
+  /// identical to it.
   void add_candidates() {
-    for (const SweepCell& cell : grid_.cells) {  // one for each variant
+    for (const SweepCell& cell : grid_.cells) {  // one per variant
       const SweepVariant& variant = grid_.variants[cell.variant];
       const Config trained = trained_for(variant);
-      // Texts are cut to the length of the model.
+      // Texts are cut to the model's length.
       const std::string identity = text_of(trained, [](const std::string& key) {
         return key.starts_with("data.") || key == "model.max_length";
       });
@@ -139,7 +139,7 @@ class DropIn {
     });
   }
 
-  /// The model of a candidate with the weights of the run and, with a seed, new draws.
+  /// Returns a candidate's model with the run's weights and, with a seed, new random numbers.
   std::unique_ptr<attention::Transformer> place(Candidate& candidate,
                                                 std::optional<int64_t> seed) const {
     const nn::Scope scope =
@@ -310,7 +310,7 @@ class DropIn {
     return table;
   }
 
-  /// Which variants lose least and most against the model as trained.
+  /// Says which variants lose least and most against the model as trained.
   std::string summary() const {
     struct Loss {
       const Candidate* of;

@@ -7,7 +7,7 @@
 namespace longhand::train {
 namespace {
 
-/// "a,[b,c]" as "a" and "[b,c]".
+/// Splits "a,[b,c]" into "a" and "[b,c]".
 std::vector<std::string> split_at_commas(const std::string& text) {
   std::vector<std::string> parts(1);
   int64_t depth = 0;
@@ -40,7 +40,7 @@ Axis axis_of(const std::string& assignment) {
 
 const std::string& key_of(const Axis& axis) { return axis.points.front().front().key; }
 
-/// The values of attention.type in the grid.
+/// Returns the values of attention.type in the grid.
 std::vector<OptionValue> types_of(const Sweep& sweep) {
   std::vector<OptionValue> types;
   for (const Axis& axis : sweep.axes)
@@ -53,7 +53,7 @@ std::vector<OptionValue> types_of(const Sweep& sweep) {
   return {type == given.end() ? OptionValue(std::string("softmax")) : type->second};
 }
 
-/// Limits an axis of an option of attention to the variants that declare it.
+/// Limits the axis of an attention option to the variants that declare it.
 void limit_to_variants(const std::vector<OptionValue>& types, Axis& axis) {
   const std::string option = key_of(axis).substr(key_of(axis).rfind('.') + 1);
   std::vector<OptionValue> declaring;
@@ -61,7 +61,7 @@ void limit_to_variants(const std::vector<OptionValue>& types, Axis& axis) {
   std::string all;
   for (const OptionValue& type : types) {
     bool declares = false;
-    // One variant, or one for each layer.
+    // One variant, or one per layer.
     for (const std::string& variant : split_at(plain_text(type), '+'))
       for (const Field& field : attention::spec(variant).options) {
         declares = declares || field.name == option;
@@ -84,7 +84,7 @@ Sweep drop_in_grid(const SavedModel& run, const std::string& file,
   sweep.set.insert(sweep.set.end(), set.begin(), set.end());
   std::vector<Axis> axes;
   for (const std::string& assignment : over) axes.push_back(axis_of(assignment));
-  // Options apply to variants, so these come first.
+  // Options apply to variants, so variants come first.
   std::ranges::stable_partition(axes,
                                 [](const Axis& axis) { return key_of(axis) == "attention.type"; });
   const size_t from_file = sweep.axes.size();

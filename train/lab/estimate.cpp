@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Trains a cell for a few steps, and evaluates it once.
+/// Trains a cell for a few steps and evaluates it once.
 void measure(const SweepCell& cell, const EstimateOptions& options, VariantEstimate& out) {
   constexpr int64_t steps = 3;
   const ScratchDirectory scratch;
@@ -59,7 +59,7 @@ void measure(const SweepCell& cell, const EstimateOptions& options, VariantEstim
   out.start_seconds = std::max(0.0, ended->seconds - summary->seconds);
 }
 
-/// The steps of a trial as a fraction of all its steps, on average, where the worse half ends early.
+/// Returns the average fraction of its steps that a trial trains, where the worse half ends early.
 double share_of_trials(const Sweep& sweep) {
   double trials = 1, begin = 0, share = 0;
   for (const double end : sweep.search->halving) {
@@ -70,7 +70,7 @@ double share_of_trials(const Sweep& sweep) {
   return share + trials * (1 - begin);
 }
 
-/// Seconds of a cell, with its evaluation on the test split if it is final, which may be all that is left.
+/// Returns the seconds of a cell, with its test evaluation if final, which may be all that is left.
 double seconds_of(const Sweep& sweep, const SweepCell& cell, bool is_trained,
                   const VariantEstimate& measured) {
   if (is_trained) return measured.start_seconds + measured.evaluation_seconds;

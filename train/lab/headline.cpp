@@ -27,7 +27,7 @@ std::string interval(const Metric& metric, const Contender& contender) {
                      score.count);
 }
 
-/// Fisher's exact test, two-sided, of a successes among n and b among m.
+/// Fisher's exact test, two-sided, for a successes among n and b among m.
 double fisher(size_t a, size_t n, size_t b, size_t m) {
   const boost::math::hypergeometric among_n(static_cast<unsigned>(a + b), static_cast<unsigned>(n),
                                             static_cast<unsigned>(n + m));
@@ -39,11 +39,11 @@ double fisher(size_t a, size_t n, size_t b, size_t m) {
   return std::min(p, 1.0);
 }
 
-/// How far the best is ahead of another one.
+/// The lead of the best variant over another one.
 struct Lead {
-  Estimate difference;  // seed by seed, positive where the best is better
+  Estimate difference;  // by seed, positive where the best is better
   double p = nan;
-  std::string solved{};  // how many seeds of each reach what others do not
+  std::string solved{};  // how many seeds of each reach what others miss
 };
 
 size_t number_above(const SeedScores& scores, double bound) {
@@ -58,12 +58,12 @@ Lead lead_of(const Metric& metric, const Contender& best, const Contender& other
   Lead lead{test.difference, test.p};
   const bool in_groups = two_groups(values_of(best.scores)) || two_groups(values_of(other.scores));
   if (!accuracy || (!std::isnan(test.p) && !in_groups)) return lead;
-  lead.difference.low = lead.difference.high = nan;  // of seeds in two groups, or all equal
+  lead.difference.low = lead.difference.high = nan;  // for seeds in two groups, or all equal
   std::vector<double> all = values_of(best.scores);
   for (const double value : values_of(other.scores)) all.push_back(value);
   if (best.scores.size() < 2 || other.scores.size() < 2) return lead;
   std::ranges::sort(all);
-  const size_t gap = largest_gap(all);  // parts those that solved the task from the others
+  const size_t gap = largest_gap(all);  // separates those that solved the task from the others
   if (all[gap] - all[gap - 1] < group_gap) return lead;
   const double bound = (all[gap] + all[gap - 1]) / 2;
   const size_t own = number_above(best.scores, bound), theirs = number_above(other.scores, bound);
@@ -80,7 +80,7 @@ std::string difference_text(const Estimate& difference) {
                      rounded(difference.low), rounded(difference.high));
 }
 
-/// Why the best is not told apart from the one that follows it.
+/// Returns why the best is not distinguished from its runner-up.
 std::string reason(const Lead& lead, size_t compared) {
   if (lead.difference.count < 2)
     return "With one seed in common, chance is not excluded: train more seeds.";
@@ -166,7 +166,7 @@ Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
     p.push_back(leads.back().p);
   }
   p = holm(p);
-  std::vector<std::string> equal = {best.name};  // as good to the last digit, with every seed
+  std::vector<std::string> equal = {best.name};  // exactly as good, with every seed
   for (size_t i = 1; i < ranked.size(); ++i) {
     if (p[i - 1] < significance) continue;
     out.best.push_back(ranked[i]->name);
@@ -204,7 +204,7 @@ Verdict verdict(const Metric& metric, const std::vector<Contender>& contenders,
                                side, next.name, reason(leads[0], leads.size()));
     return out;
   }
-  // The nearest of those that are not told apart from the best, which need not be the next.
+  // The nearest of those not distinguished from the best, which need not be the next.
   size_t near = 0;
   while (p[near] < significance) ++near;
   const std::vector<std::string> others(out.best.begin() + 1, out.best.end());
@@ -238,8 +238,8 @@ std::string over_tasks(const std::vector<Verdict>& verdicts) {
 
 namespace {
 
-/// Takes from contenders the rates that validation did not choose; their rows. None if all are of one family, whose
-/// rates are what is compared, or where scores of validation are not known.
+/// Removes from contenders the rates that validation did not choose, and returns their rows. None
+/// if all are of one family, whose rates are compared, or if validation scores are unknown.
 std::set<size_t> take_rates(const Metric& metric, std::vector<Contender>& contenders) {
   std::map<std::string, const Contender*> chosen;
   for (const Contender& each : contenders) {
@@ -263,12 +263,12 @@ Headline headline(std::vector<TaskScores> tasks) {
   constexpr size_t most = 12;
   Headline out;
   std::vector<Verdict> verdicts;
-  std::set<std::string> names;  // of those with a score
+  std::set<std::string> names;  // of contenders with a score
   for (auto& [name, metric, contenders] : tasks) out.left_out.merge(take_rates(metric, contenders));
   for (auto& [name, metric, contenders] : tasks) {
     for (Contender& each : contenders) {
       if (tasks.size() > 1 && !out.left_out.empty() && !std::isnan(each.validation))
-        each.name = each.family;  // which holds at each task
+        each.name = each.family;  // valid at each task
       if (!each.scores.empty()) names.insert(each.name);
     }
     verdicts.push_back(verdict(metric, contenders, tasks.size() == 1 ? "" : " at " + name));

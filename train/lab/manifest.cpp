@@ -25,7 +25,7 @@ constexpr std::array<const char*, 5> result_files = {"config.toml", "metrics.jso
 
 constexpr const char* best_file = "checkpoints/best.h5";
 
-/// Begins the comment of with_digest().
+/// Start of the comment of with_digest().
 constexpr std::string_view comment = "# digest of the rest; remove this line if you change it: ";
 
 FileDigests digests_of(const fs::path& cell) {
@@ -34,12 +34,12 @@ FileDigests digests_of(const fs::path& cell) {
     if (fs::exists(cell / name)) out[name] = data::text_digest(data::read_text_file(cell / name));
   try {
     if (fs::exists(cell / best_file)) out[best_file] = stored_digest(cell / best_file);
-  } catch (const DataError&) {  // no checkpoint, which --verify reports
+  } catch (const DataError&) {  // not a checkpoint, which --verify reports
   }
   return out;
 }
 
-/// The exclusive right to change the manifest, which others have for the time of one write.
+/// The exclusive right to change the manifest, held only for the time of one write.
 std::unique_ptr<Claim> lock(const fs::path& sweep) {
   for (const double begin = clock_seconds(); clock_seconds() - begin < 60;) {
     if (auto claim = Claim::take(sweep, "manifest-lock")) return claim;
@@ -70,7 +70,7 @@ Manifest read_manifest(const fs::path& sweep) {
   for (std::string line; std::getline(lines, line);) {
     ++number;
     const size_t space = line.find(' ');
-    // The end of the file is part of the last line.
+    // The newline is part of the last line.
     if (lines.eof() || space == std::string::npos ||
         data::text_digest(line.substr(space + 1)) != line.substr(0, space)) {
       out.damage.push_back(concat_message(

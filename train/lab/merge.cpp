@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The files and folders in the folder of a cell, which is the first of them, without temporary ones.
+/// Returns the files and folders in a cell's folder, that folder first, without temporary ones.
 /// Throws DataError for anything else: a link could name any file of this machine.
 std::vector<fs::path> contents_of(const fs::path& cell) {
   const auto checked = [](const fs::path& path) {
@@ -42,20 +42,20 @@ std::vector<fs::path> contents_of(const fs::path& cell) {
   return out;
 }
 
-/// The results of a cell that has ended: nothing is left to be done.
+/// The results of a cell that has ended, with nothing left to do.
 struct CellResults {
   std::string source;  // directory and machine
   bool is_whole;  // not a trial that ended in the worse half, which another sweep may train further
-  /// Its status, its score, empty if it was not tested, and its metrics, each with its place, without
+  /// Its status, its score (empty if not tested), and its metrics, each with its location, without
   /// time and memory.
   std::vector<std::string> lines{};
 };
 
-/// Nothing if the cell has not ended. Throws DataError if it is damaged.
+/// Returns nothing if the cell has not ended. Throws DataError if it is damaged.
 std::optional<CellResults> results_of(const fs::path& folder) {
   const CellState state = read_cell(folder);
   check<DataError>(state.status != CellStatus::damaged, folder.string(), ": ", state.record.reason);
-  const bool is_trial = state.record.phase == "search";  // which needs no test
+  const bool is_trial = state.record.phase == "search";  // needs no test
   if (is_trial && state.status == CellStatus::halved) return CellResults{folder.string(), false};
   if (state.status != CellStatus::finished && state.status != CellStatus::diverged &&
       !(is_trial && state.status == CellStatus::trained))
@@ -82,7 +82,7 @@ std::optional<CellResults> results_of(const fs::path& folder) {
   return out;
 }
 
-/// Machines of one kind give the same bits.
+/// Machines of the same kind give bitwise identical results.
 void check_equal(const CellResults& a, const CellResults& b) {
   const auto line = [](const CellResults& cell, size_t i) {
     return i < cell.lines.size() ? cell.lines[i] : "nothing";
@@ -95,7 +95,7 @@ void check_equal(const CellResults& a, const CellResults& b) {
   }
 }
 
-/// Replaces the directory `to`, which this process has claimed, by a copy of `from`, at once.
+/// Atomically replaces the directory `to`, which this process has claimed, by a copy of `from`.
 void copy_cell(const fs::path& from, const fs::path& to) {
   const fs::path part =
       to.parent_path() / concat_message(".tmp-", getpid(), "-", to.filename().string());
@@ -112,7 +112,7 @@ void copy_cell(const fs::path& from, const fs::path& to) {
     }
     for (const fs::path& copy : copies) data::sync_file(copy);
     if (renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
-      fs::remove_all(to);  // a file system that cannot exchange two directories
+      fs::remove_all(to);  // if the file system cannot exchange two directories
       fs::rename(part, to);
     }
     data::sync_file(to);
@@ -121,7 +121,7 @@ void copy_cell(const fs::path& from, const fs::path& to) {
     throw DataError(
         concat_message("cannot copy ", from.string(), " to ", to.string(), ": ", error.what()));
   }
-  fs::remove_all(part, ignored);  // what was there before
+  fs::remove_all(part, ignored);  // the previous contents
 }
 
 }  // namespace
@@ -134,7 +134,7 @@ void check_holds_sweep(const fs::path& directory) {
 std::vector<Merged> merge_cells(const Grid& grid, const std::vector<fs::path>& from,
                                 const fs::path& to) {
   std::vector<Merged> out(from.size());
-  // The first directory that has the cell, as an index (from.size(): `to`), and its results.
+  // The first directory with the cell, as an index (from.size(): `to`), and its results.
   std::map<std::string, std::pair<size_t, CellResults>> first;
   const auto add = [&](const std::string& hash, size_t i, const CellResults& cell) {
     const auto [found, is_new] = first.try_emplace(hash, i, cell);
@@ -153,7 +153,7 @@ std::vector<Merged> merge_cells(const Grid& grid, const std::vector<fs::path>& f
     for (const auto& [hash, state] : cells) {
       const fs::path folder = from[i] / "cells" / hash;
       if (!fs::exists(fs::symlink_status(folder))) continue;
-      contents_of(folder);  // refuses links
+      contents_of(folder);  // throws for links
       std::optional<CellResults> theirs;
       try {
         theirs = results_of(folder);

@@ -27,7 +27,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double tolerance = 0.01;  // of equal budgets
+constexpr double tolerance = 0.01;  // for equal budgets
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 double mebibytes(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
@@ -36,7 +36,7 @@ Cell rounded(double value) {
   return std::isnan(value) ? Cell{} : Cell{int64_t{std::llround(value)}};
 }
 
-/// The value of the search in a row, if there is a search; the column's heading names its option.
+/// The searched value in a row, if there is a search; the column's heading names its option.
 RowField chosen(const Grid& grid, const char* column, std::optional<size_t> trial) {
   if (!grid.sweep.search) return {};
   Cell value;
@@ -48,7 +48,7 @@ RowField chosen(const Grid& grid, const char* column, std::optional<size_t> tria
   return {column, value, grid.search_key};
 }
 
-/// What training and using a variant costs.
+/// The cost of training and using a variant.
 struct Budget {
   Column column;
   const char* word;
@@ -61,11 +61,11 @@ const std::array<Budget, 5> budgets = {{
     {{"peak_memory_mib", "peak memory (MiB)"}, "memory"},
     {{"state_bytes", "state (bytes)"}, "state", true},
 }};
-using Costs = std::array<double, 5>;  // of each budget; NaN where unknown
+using Costs = std::array<double, 5>;  // one per budget; NaN where unknown
 
 double mean(const std::vector<double>& values) { return longhand::estimate(values).mean; }
 
-/// Under what the times of a cell were measured; only equal ones compare. Empty: it has none.
+/// Conditions of a cell's timing; only times under equal ones are comparable. Empty: none.
 std::string conditions_of(const CellState& state) {
   if (!state.is_trained()) return "";
   const std::string host = state.summary->host.empty() ? "an unknown host" : state.summary->host;
@@ -83,7 +83,7 @@ std::string usual_conditions(const CellStates& states) {
   return most == counts.end() ? "" : most->first;
 }
 
-/// A variant with the runs of all seeds.
+/// A variant with its runs for all seeds.
 struct Row {
   const SweepVariant* variant = nullptr;
   SearchState search{};
@@ -92,7 +92,7 @@ struct Row {
   Costs costs{nan, nan, nan, nan, nan};
   double seconds = nan;
   int64_t examples = 0;   // of the test split; 0: unknown
-  double guessing = nan;  // the accuracy of guessing, of a task that tracks a state
+  double guessing = nan;  // accuracy of guessing, for state tracking tasks
   int64_t failed = 0, damaged = 0;
   std::string failure{};
 };
@@ -108,7 +108,7 @@ Row row_of(const Grid& grid, size_t variant, const CellStates& states,
     row.damaged += states.at(cell.hash).status == CellStatus::damaged;
   if (!row.trial) {
     if (!row.search.tasks.empty()) return row;
-    // Without a value to train with, no final cell can be run.
+    // Without a value to train with, no final cell can run.
     auto worst = CellStatus::waiting;
     for (size_t trial = 0; trial < grid.trials.size(); ++trial) {
       if (!row.search.trials[trial].needed) continue;
@@ -157,7 +157,7 @@ Row row_of(const Grid& grid, size_t variant, const CellStates& states,
   return row;
 }
 
-/// How much larger a budget is than that of the baseline; nothing if they are equal, or if either is
+/// Returns how much a budget exceeds the baseline's; nothing if they are equal or either is
 /// unknown.
 std::optional<double> excess(double own, double baseline) {
   const double more = own / baseline - 1;
@@ -173,7 +173,7 @@ std::string unequal(const Costs& own, const Costs& baseline) {
   return comma_list(out);
 }
 
-/// "2 of 3" seeds where a mean has no interval because some seeds solved the task and others did not.
+/// Returns "2 of 3" seeds if a mean has no interval because only some seeds solved the task.
 std::string solved_text(const Sweep& sweep, const Row& row) {
   const auto found = sweep.metric == "accuracy" ? solved(values_of(row.test)) : std::nullopt;
   return !found ? ""
@@ -181,13 +181,13 @@ std::string solved_text(const Sweep& sweep, const Row& row) {
                               found->count);
 }
 
-/// Whether the scores of finished cells are of the validation split, for want of a test split.
+/// Returns whether finished cells have validation scores because there is no test split.
 bool lacks_test_split(const CellStates& states) {
   return std::ranges::any_of(
       states, [](const auto& each) { return each.second.test && !each.second.has_test_split(); });
 }
 
-/// Which variants are best at each task.
+/// Determines which variants are best at each task.
 Headline headline_of(const Sweep& sweep, const CellStates& states, const std::vector<Row>& rows) {
   std::vector<std::map<std::string, std::string>> values(rows.size());
   std::vector<std::string> labels;
@@ -216,7 +216,7 @@ void add_charts(const Grid& grid, const std::string& scored, Table& table) {
     add_chart_against(table, title, budget, grid.sweep.metric, {"variant"});
 }
 
-/// The width of the window of a search.
+/// The width of a search's window.
 RowField window_field(const Sweep& sweep, const Row& row) {
   if (!sweep.search || sweep.search->axis.points.size() < 3) return {};
   const auto window = window_of(sweep, row.search);
@@ -395,7 +395,7 @@ Table cells_table(const Grid& grid, const CellStates& states, const std::string&
   return table;
 }
 
-/// The length of a segment; of "length 3 to 40" and "length 64, 8 pairs", from files of earlier versions, by its name.
+/// A segment's length; of "length 3 to 40" and "length 64, 8 pairs" in older files, by name.
 int64_t length_of(const SegmentScore& segment) {
   int64_t least = 0, most = 0;
   if (segment.length > 0) return segment.length;
@@ -404,8 +404,8 @@ int64_t length_of(const SegmentScore& segment) {
   return read == 2 ? most : least;
 }
 
-/// Test scores of the segments of mixtures: what was learned at some lengths, at all of them. Nothing if no
-/// cell has segments.
+/// Test scores on the segments of mixtures: what was learned at some lengths, tested at all.
+/// Nothing if no cell has segments.
 std::optional<Table> segments_table(const Grid& grid, const CellStates& states,
                                     const std::vector<Row>& rows) {
   Table table{.name = "segments", .title = fmt::format("Test {} by segment", grid.sweep.metric)};
@@ -417,7 +417,7 @@ std::optional<Table> segments_table(const Grid& grid, const CellStates& states,
       int64_t length;
       SeedScores scores{};
     };
-    std::vector<Segment> segments;  // in their order
+    std::vector<Segment> segments;  // in order
     for (const SweepCell& cell : grid.finals(row.variant - grid.variants.data(), *row.trial))
       if (const auto& test = states.at(cell.hash).test)
         for (const SegmentScore& each : test->segments) {

@@ -41,7 +41,7 @@ class Runner {
     try {
       loop();
     } catch (...) {
-      // The cells save first, as after a signal; what is called may be what has failed.
+      // Cells save first, as after a signal; callbacks may be what has failed.
       silent_ = true;
       stop();
       while (!running_.empty()) {
@@ -56,7 +56,7 @@ class Runner {
  private:
   struct Running {
     const SweepCell& task;
-    int64_t until;  // a step, at which it is compared with other trials; 0: its end
+    int64_t until;  // the step at which it is compared with other trials; 0: its end
     RunningCell shown;
     std::unique_ptr<Claim> claim{};
     CellRecord record{};
@@ -65,7 +65,7 @@ class Runner {
     int64_t written = 0;            // bytes_written() when it last made progress
     double longest = 0;             // seconds without progress, before those of `shown`
     std::optional<double> asked{};  // seconds since it was asked to stop
-    std::string failure{};          // why it was, if it is to fail
+    std::string failure{};          // why, if it is to fail
   };
 
   void loop() {
@@ -87,9 +87,9 @@ class Runner {
     if (clock_seconds() - watched_ > 0.1) watch();
   }
 
-  /// Counts the time without progress, and ends cells that make none, or do not end when asked to.
+  /// Counts time without progress, and ends cells that make none or do not end when asked to.
   void watch() {
-    // This process may have been stopped itself: that time is not the cells'.
+    // This process may itself have been stopped: that time is not the cells'.
     const double passed = std::min(clock_seconds() - watched_, 1.0);
     watched_ = clock_seconds();
     for (const auto& each : running_) {
@@ -113,7 +113,7 @@ class Runner {
   static void ask_to_stop(Running& running) {
     if (!running.asked) running.asked = 0;
     running.child->signal(SIGTERM);
-    running.child->signal(SIGCONT);  // a stopped process does not see the other
+    running.child->signal(SIGCONT);  // a stopped process does not see other signals
   }
 
   void stop() {
@@ -121,16 +121,16 @@ class Runner {
     for (const auto& each : running_) ask_to_stop(*each);
   }
 
-  /// Throws ConfigError if cells that are to be run need runs that do not exist.
+  /// Throws ConfigError if cells to be run need runs that do not exist.
   void check_sources() const {
-    std::map<std::string, std::set<std::string>> missing;  // variants, by what they lack
+    std::map<std::string, std::set<std::string>> missing;  // variants, by missing run
     for (const CellTask& next : tasks(search_states(grid_, states_))) {
       const SweepCell& task = *next.cell;
       if (is_decided(task)) continue;
       const auto options = Config::parse(task.config, "cell.toml").given();
       for (const std::string name : {"train.init_", "train.distill_"}) {
         const auto from = options.find(name + "from");
-        // A cell that has a checkpoint has been initialised.
+        // A cell with a checkpoint has already been initialised.
         const bool has_begun = name == "train.init_" && state(task).summary;
         if (from == options.end() || plain_text(from->second).empty() || has_begun) continue;
         const std::string run = plain_text(from->second);
@@ -152,8 +152,8 @@ class Runner {
                        "\nno cell was run; train what is missing first, or correct the path");
   }
 
-  /// Adds cells to the manifest that have ended without being in it: those of earlier versions, and of
-  /// processes that were killed just then.
+  /// Adds ended cells to the manifest that are missing from it: those of earlier versions, and of
+  /// processes that were killed at that moment.
   void record_ended() {
     const Manifest manifest = read_manifest(directory_);
     for (const auto& [hash, s] : states_) {
@@ -163,12 +163,12 @@ class Runner {
     }
   }
 
-  /// A failure of an earlier call, or of another process, which this call tries again.
+  /// Forgets a failure of an earlier call or another process, which this call tries again.
   static void forget_failure(CellState& state) {
     if (state.status > CellStatus::diverged) state.status = CellStatus::interrupted;
   }
 
-  /// Records that trials have ended in the worse half.
+  /// Records trials that ended in the worse half.
   void record_halved(const std::vector<SearchState>& searches) {
     for (size_t v = 0; v < searches.size(); ++v) {
       const SearchState& search = searches[v];
@@ -176,7 +176,7 @@ class Runner {
         if (!search.trials[trial].ended) continue;
         for (const SweepCell& cell : grid_.searches(v, trial)) {
           CellState& s = state(cell);
-          // One that was trained further is a final cell, too.
+          // A trial that was trained further is also a final cell.
           if ((s.status != CellStatus::stopped && s.status != CellStatus::interrupted) ||
               s.evaluations.rbegin()->first > *search.trials[trial].ended)
             continue;
@@ -200,8 +200,8 @@ class Runner {
     return text + " seed=" + std::to_string(task.seed);
   }
 
-  /// The cells of this shard that are known to be needed, in the order in which they are started: all
-  /// variants with one seed before the next seed, so that early tables compare all variants.
+  /// Returns this shard's cells known to be needed, in starting order: all variants with one seed
+  /// before the next seed, so that early tables compare all variants.
   std::vector<CellTask> tasks(const std::vector<SearchState>& searches) const {
     std::vector<CellTask> all, out;
     for (size_t v = 0; v < searches.size(); ++v) {
@@ -224,7 +224,7 @@ class Runner {
     return state(task).is_trained() && (!task.final || state(task).test);
   }
   bool is_damaged(const SweepCell& task) const { return state(task).status == CellStatus::damaged; }
-  /// Done, or damaged, or failed for good or in this call.
+  /// Done, damaged, or failed permanently or in this call.
   bool is_decided(const SweepCell& task) const {
     return is_done(task) || is_damaged(task) || state(task).status == CellStatus::diverged ||
            tried_.contains(task.hash);
@@ -260,7 +260,7 @@ class Runner {
         }
         state(task) = read_cell(path(task));  // another process may have run it meanwhile
         forget_failure(state(task));
-        // This process has the claim itself.
+        // This process holds the claim itself.
         needs_ = true;
         if (is_decided(task) || (until > 0 && has_reached(state(task), until))) continue;
         start(*running);
@@ -282,7 +282,7 @@ class Runner {
     record = new_record(grid_, task);
     record.seconds = before.seconds;
     record.peak_memory = before.peak_memory;
-    // Without checkpoints it has to be trained again.
+    // Without checkpoints it must be trained again.
     running.shown.testing = state(task).is_trained() && has_checkpoints(path(task));
     record.attempts = before.attempts + (running.shown.testing ? 0 : 1);
     record.jobs = running.shown.testing ? before.jobs : options_.jobs;
@@ -297,7 +297,7 @@ class Runner {
     std::vector<std::string> arguments;
     if (running.shown.testing) {
       const char* const split = state(running.task).has_test_split() ? "test" : "validation";
-      // Not --quiet: see watch().
+      // Not --quiet: watch() needs the output.
       arguments = {"evaluate", folder.string(), "--split", split, "--json"};
     } else if (fs::exists(folder / "config.toml")) {
       fs::create_directories(folder / "checkpoints");  // which an archive may lack
@@ -327,7 +327,7 @@ class Runner {
     write_record(folder, running.record);
   }
 
-  /// Handles the processes that have ended; whether there was one.
+  /// Handles processes that have ended; returns whether there was one.
   bool reap() {
     bool any = false;
     for (size_t i = 0; i < running_.size();) {
@@ -355,7 +355,7 @@ class Runner {
     return any;
   }
 
-  /// Lets a cell fail for an error of this process. Returns whether it has ended: if not, it is asked to.
+  /// Fails a cell for an error in this process. Returns whether it has ended; if not, asks it to.
   bool abandon(Running& running, const std::string& reason) {
     running.failure = reason;
     if (running.child && !running.child->poll()) {
@@ -369,13 +369,13 @@ class Runner {
     return true;
   }
 
-  /// After the end of a cell, or of the part of it that ends after the step `until`.
+  /// Called after the end of a cell, or of the part of it up to the step `until`.
   void conclude(const SweepCell& task, int64_t until) {
     const CellState& s = state(task);
     if (until > 0 && !s.is_trained() && !s.has_failed() && has_reached(s, until)) return report();
     // A trial that trained may be needed again as a final cell, to be evaluated.
     if (s.has_failed() || !s.is_trained() || s.test) tried_.insert(task.hash);
-    // A learning rate may be too high; that is what a search is for.
+    // A learning rate may be too high; finding that out is what a search is for.
     const bool expected = !task.final && s.status == CellStatus::diverged;
     if (s.has_failed() && !expected) ++failures_;
     report();
@@ -413,7 +413,7 @@ class Runner {
     } else if ((stopping_ || ended.code == 75 || ended.signal == SIGINT ||
                 ended.signal == SIGTERM) &&
                !fails && ended.code != 4) {
-      // Code 75: stopped by a signal, perhaps one that this process has not seen yet; it has saved.
+      // Code 75: stopped by a signal, perhaps one this process has not seen yet; it has saved.
       record.status = ended.signal == SIGKILL ? CellStatus::interrupted : CellStatus::stopped;
     } else {
       record.log = log_tail(folder);
@@ -450,9 +450,9 @@ class Runner {
     options_.on_progress(out);
   }
 
-  /// From the mean time of ended cells of the same variant, or of all.
+  /// Estimated from the mean time of ended cells of the same variant, or of all.
   std::optional<double> time_left(const SweepProgress& now) const {
-    std::map<size_t, std::pair<double, double>> by_variant;  // sum and number
+    std::map<size_t, std::pair<double, double>> by_variant;  // sum and count
     double sum = 0, number = 0;
     const auto add = [&](size_t variant, double seconds) {
       by_variant[variant].first += seconds;
@@ -491,7 +491,7 @@ class Runner {
   std::vector<std::pair<size_t, double>> ended_;  // variant and seconds, of this call
   int64_t failures_ = 0;
   bool stopping_ = false;
-  bool silent_ = false;  // calls nothing of the options
+  bool silent_ = false;  // makes no callbacks
   bool needs_ = true;    // whether start_more() may find another cell
   double looked_ = clock_seconds(), reported_ = looked_, watched_ = looked_;
 };

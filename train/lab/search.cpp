@@ -11,12 +11,12 @@
 namespace longhand::train {
 namespace {
 
-/// Validation metric and loss of a trial, means over its cells; a trial that failed has none.
+/// A trial's validation metric and loss, means over its cells; a failed trial has none.
 struct Quality {
   double metric = 0, loss = 0;
 };
 
-/// The best evaluation of a cell up to a step; of one that has ended that of its best checkpoint.
+/// Returns a cell's best evaluation up to a step; for an ended cell, that of its best checkpoint.
 const Score* best_score(const Sweep& sweep, const CellState& state, std::optional<int64_t> step) {
   if (state.has_failed()) return nullptr;
   if (!step) return state.is_trained() && state.validation ? &*state.validation : nullptr;
@@ -28,7 +28,7 @@ const Score* best_score(const Sweep& sweep, const CellState& state, std::optiona
   return best;
 }
 
-/// With `rung`, as far as the cells were trained up to this one.
+/// With `rung`, considers the cells' training only up to that step.
 std::optional<Quality> quality(const Sweep& sweep, std::span<const SweepCell> cells,
                                const CellStates& states, std::optional<size_t> rung = {}) {
   Quality sum;
@@ -49,7 +49,7 @@ bool is_better(const Sweep& sweep, const std::optional<Quality>& a,
                                 : a->loss < b->loss;
 }
 
-/// Whether all these trials have come to a rung, or to their end; tasks for those that have not.
+/// Returns whether all these trials have reached a rung or their end; adds tasks for the others.
 bool all_reach(const Grid& grid, size_t variant, const std::vector<size_t>& trials,
                const CellStates& states, std::optional<size_t> rung, std::vector<CellTask>& tasks) {
   for (const size_t trial : trials)
@@ -66,7 +66,7 @@ bool has_failed(const Grid& grid, size_t variant, size_t trial, const CellStates
   });
 }
 
-/// The trials at most `distance` away from one.
+/// Returns the trials at most `distance` away from one.
 std::vector<size_t> trials_around(const Grid& grid, size_t trial, int64_t distance) {
   std::vector<size_t> out;
   const auto far = static_cast<size_t>(distance);
@@ -75,7 +75,7 @@ std::vector<size_t> trials_around(const Grid& grid, size_t trial, int64_t distan
   return out;
 }
 
-/// The trial with the best final cells; nothing before all of them have been trained.
+/// Returns the trial with the best final cells; nothing until all of them have been trained.
 std::optional<size_t> best_of_finals(const Grid& grid, size_t variant,
                                      const std::set<size_t>& trials, const CellStates& states) {
   std::optional<size_t> best;
@@ -92,7 +92,7 @@ std::optional<size_t> best_of_finals(const Grid& grid, size_t variant,
   return best;
 }
 
-/// Sets what follows from the best trial and the final cells.
+/// Derives what follows from the best trial and the final cells.
 void choose_finals(const Grid& grid, size_t variant, const CellStates& states, SearchState& out) {
   if (!out.best) return;
   std::set<size_t> finals;
@@ -136,7 +136,7 @@ SearchState search_state(const Grid& grid, size_t variant, const CellStates& sta
     std::ranges::stable_sort(
         going, [&](size_t a, size_t b) { return is_better(grid.sweep, found[a], found[b]); });
     for (const size_t kept = (going.size() + 1) / 2; going.size() > kept; going.pop_back())
-      if (const size_t ended = going.back(); found[ended])  // one that failed has not been compared
+      if (const size_t ended = going.back(); found[ended])  // a failed one has not been compared
         out.trials[ended].ended = grid.searches(variant, ended).front().rungs[rung];
   }
   std::map<size_t, std::optional<Quality>> found;
@@ -164,7 +164,7 @@ SearchState search_state(const Grid& grid, size_t variant, const CellStates& sta
     out.trials[going.back()].needed = true;
   }
   if (!out.tasks.empty()) out.best.reset();
-  // Also of trials that were ended, and are trained as final cells.
+  // Including ended trials that are trained as final cells.
   for (size_t trial = 0; trial < count; ++trial)
     if (const auto each = quality(grid.sweep, grid.searches(variant, trial), states))
       out.trials[trial].metric = each->metric;
@@ -190,7 +190,7 @@ std::vector<SearchState> search_states(const Grid& grid, const CellStates& state
 
 namespace {
 
-/// runs_of() with what the searches have found.
+/// runs_of() given the findings of the searches.
 CellRefs runs_of(const Grid& grid, const CellStates& states, const Shard& shard,
                  const std::vector<SearchState>& searches) {
   const std::vector<std::vector<bool>> ours = cells_of_shard(grid, shard);
@@ -231,7 +231,7 @@ CellRefs runs_of(const Grid& grid, const CellStates& states, const Shard& shard)
 CellCounts count_cells(const Grid& grid, const CellStates& states, const Shard& shard,
                        const std::function<bool(const SweepCell&)>& is_open) {
   const std::vector<SearchState> searches = search_states(grid, states);
-  // The end of the final cells of variants whose search cannot choose.
+  // The outcome of final cells for variants whose search cannot choose.
   std::map<size_t, CellStatus> ends;
   for (size_t v = 0; v < grid.variants.size(); ++v) {
     const SearchState& search = searches[v];

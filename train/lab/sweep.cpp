@@ -74,12 +74,12 @@ Number get_number(const TomlValue& value, const std::string& key) {
                                    ": expected a finite number, or an integer of at most 2^53"));
 }
 
-/// The number that an option has, if it has one.
+/// Returns the number in an option, if it holds one.
 std::optional<double> as_number(const OptionValue& value) {
   return number_in(option_cell(value, ""));
 }
 
-/// An integer, or x to four digits, which are enough to tell values apart. Where they are out of range, x remains.
+/// Returns an integer, or x to four digits, enough to tell values apart; x itself if out of range.
 OptionValue option(double x, bool integer) {
   if (integer) return static_cast<int64_t>(std::llround(x));
   const std::string digits = fmt::format("{:.4g}", x);
@@ -130,7 +130,7 @@ std::vector<OptionValue> range(const TomlValue& table, const std::string& key) {
   return values;
 }
 
-/// The count and the seed of draws: of a table of values, or of an axis.
+/// Count and seed of samples, from a table of values or from an axis.
 struct Draws {
   int64_t count = 0;
   int64_t seed = 0;
@@ -144,7 +144,7 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
   if (const TomlValue* const seed = table.find("seed"))
     draws.seed = get_count(*seed, key + ".seed", 0);
   expect(draws.count > 0, table, key, "the number of draws as \"count\"");
-  // Each key has draws of its own, whatever other keys are drawn.
+  // Each key is sampled independently of the other keys.
   const Generator generator = Generator(static_cast<uint64_t>(draws.seed)).fork("sweep").fork(key);
   std::vector<OptionValue> values;
   if (const TomlValue* const choice = table.find("choice")) {
@@ -170,7 +170,7 @@ std::vector<OptionValue> drawn(const TomlValue& table, const std::string& key, D
   return values;
 }
 
-/// The values of one key.
+/// Returns the values of one key.
 std::vector<Setting> settings_of(const std::string& key, const TomlValue& value, Draws draws) {
   std::vector<Setting> out;
   if (value.is_list) {
@@ -187,7 +187,7 @@ std::vector<Setting> settings_of(const std::string& key, const TomlValue& value,
   return out;
 }
 
-/// Calls with(key, value) for the options of a section, "attention.k", and of layers, "attention.0.k".
+/// Calls with(key, value) for a section's options, "attention.k", and layers', "attention.0.k".
 template <class F>
 void for_options(const std::string& section, const TomlValue& table, F with) {
   expect(table.is_table, table, section, "an option, such as attention.type");
@@ -220,7 +220,7 @@ Condition condition_of(const TomlValue& table, const std::string& name) {
   return out;
 }
 
-/// Leaves out points that repeat an earlier one.
+/// Removes points that repeat an earlier one.
 void drop_repeated(std::vector<Settings>& points) {
   std::set<std::string> seen;
   std::erase_if(points, [&](const Settings& point) {
@@ -234,7 +234,7 @@ void drop_repeated(std::vector<Settings>& points) {
   });
 }
 
-/// The axis in a table; keys in `others` are left to the caller.
+/// Reads the axis in a table; keys in `others` are left to the caller.
 Axis axis_of(const TomlValue& table, const std::vector<std::string>& others) {
   Axis axis;
   axis.where = table.where;
@@ -338,7 +338,7 @@ void read_axes(const TomlValue& root, Sweep& sweep) {
 
 const std::vector<std::string> search_keys = {"seeds", "steps", "around", "extend", "halving"};
 
-/// Adds `count` values at each end of the axis of a search, by the ratio of the two values next to it.
+/// Adds `count` values at each end of a search axis, by the ratio of the two adjacent values.
 void extend(Axis& axis, int64_t count) {
   std::vector<Settings>& points = axis.points;
   const auto value = [](const Settings& point) { return *as_number(point.front().value); };
@@ -354,7 +354,7 @@ void extend(Axis& axis, int64_t count) {
   }
 }
 
-/// Whether the points of an axis are values of one option above 0, in increasing order.
+/// Returns whether an axis holds positive values of one option, in increasing order.
 bool is_increasing(const Axis& axis) {
   double last = 0;
   for (const Settings& point : axis.points) {
@@ -386,7 +386,7 @@ void read_refinement(const TomlValue& table, Search& search) {
   }
 }
 
-// TOML of the parts of a sweep. Dotted keys need no quotes: they are made of known names.
+// TOML for the parts of a sweep. Dotted keys need no quotes: they consist of known names.
 std::string toml_list(const std::vector<OptionValue>& values) {
   std::vector<std::string> texts;
   for (const OptionValue& value : values) texts.push_back(to_string(value));
@@ -410,8 +410,8 @@ std::string toml_axis(const Axis& axis) {
   return out;
 }
 
-/// Makes these paths absolute, wherever the sweep gives them: relative to `folder` if that exists,
-/// else to the current directory, as on the command line.
+/// Makes the paths to runs absolute wherever the sweep gives them: relative to `folder` if they
+/// exist there, else to the current directory, as on the command line.
 void resolve_run_paths(Sweep& sweep, const std::filesystem::path& folder) {
   namespace fs = std::filesystem;
   const auto resolve = [&](const std::string& key, OptionValue& value) {
@@ -536,7 +536,7 @@ Sweep Sweep::parse(std::string_view text, const std::string& name,
     read_refinement(*table, search);
     sweep.search = std::move(search);
   }
-  // Without axes the sweep repeats one configuration, which needs no baseline.
+  // Without axes, the sweep repeats one configuration and needs no baseline.
   if (sweep.baseline.empty() && !sweep.axes.empty() && sweep.axes.front().when.empty())
     for (const Setting& setting : sweep.axes.front().points.front())
       sweep.baseline[setting.key] = {setting.value};

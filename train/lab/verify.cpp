@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// All cells of the grid, each run once.
+/// Returns all cells of the grid, each run once.
 CellRefs all_runs(const Grid& grid) {
   CellRefs out;
   std::set<std::string> seen;
@@ -26,7 +26,7 @@ CellRefs all_runs(const Grid& grid) {
   return out;
 }
 
-/// What evaluate says of best.h5 of a cell. Throws DataError with its message if it fails.
+/// Returns evaluate's results for a cell's best.h5. Throws DataError with its message on failure.
 Score evaluated(const SweepCell& cell, const fs::path& directory, const std::string& split,
                 int64_t limit, const VerifyOptions& options) {
   std::vector<std::string> arguments = {"evaluate", directory.string(), "--split",
@@ -46,8 +46,8 @@ Score evaluated(const SweepCell& cell, const fs::path& directory, const std::str
   return score_of(output);
 }
 
-/// Reads of a damaged cell what does not depend on metrics and scores, which its checkpoint gives. The
-/// summary of a cell that has not been trained, or is damaged itself, leaves it as it is.
+/// Reads the parts of a damaged cell that do not depend on metrics and scores, which its checkpoint
+/// gives. If the summary is damaged, or the cell is untrained, leaves it as it is.
 void read_unscored(const fs::path& cell, FileDigests recorded, CellState& state) {
   const fs::path summary = cell / "summary.json";
   if (!fs::exists(summary) ||
@@ -60,7 +60,7 @@ void read_unscored(const fs::path& cell, FileDigests recorded, CellState& state)
   state = std::move(read);
 }
 
-/// Another machine may round differently.
+/// Other machines may round differently.
 bool agree(double a, double b) {
   return (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(a));
 }
@@ -147,8 +147,8 @@ std::vector<RepairedCell> repair_cells(const Grid& grid, const fs::path& directo
       check<DataError>(!error || !fs::exists(fs::symlink_status(folder / name)), "cannot move ",
                        (folder / name).string(), ": ", data::system_reason(error.value()));
     };
-    // What is recorded and then missing is damage, also if this process ends before it forgets
-    // the cell.
+    // What is recorded and then missing counts as damage, even if this process ends before it
+    // forgets the cell.
     if (manifest.of(hash).empty()) record_cells(directory, {hash});
     FileDigests others = manifest.of(hash);
     for (const char* const name : {"test.json", "cell.json"}) {
