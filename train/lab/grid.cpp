@@ -24,14 +24,14 @@ const OptionValue* find(const Settings& values, const std::string& key) {
   return found == values.end() ? nullptr : &found->value;
 }
 
-/// Options that came after the first sweeps, at the values that mean what programs did without them.
+/// Options added after the first sweeps, with the values that match programs without them.
 constexpr std::string_view later_options[] = {
     "[model]\nembedding_norm = false", "[model]\nnorm_eps = 0.0", "[model]\ntargets = \"classes\"",
     "[data]\ntargets = \"classes\""};
 
-/// Stands for the data in a folder or file, wherever a machine has it: a digest of the names within the
-/// folder, the sizes and the first bytes of the files. The path itself if there is none, or if they cannot be
-/// read, of which the task that reads them tells more.
+/// Identifies the data in a folder or file on any machine: a digest of the names within the folder,
+/// and the sizes and first bytes of the files. The path itself if it is missing or unreadable,
+/// which the task that reads it will report.
 std::string data_name(const std::filesystem::path& path) try {
   namespace fs = std::filesystem;
   std::set<fs::path> files;
@@ -58,9 +58,9 @@ std::string data_name(const std::filesystem::path& path) try {
   return path.string();
 }
 
-/// The name of a cell with this effective configuration: a digest of it with data_name() in place of the path of
-/// the data, so that other machines find the cell, and without `later_options`, so that later versions do. `data_names`
-/// has what data_name() gave before.
+/// Returns the name of a cell with this effective configuration: a digest with data_name() in place
+/// of the data's path, so that other machines find the cell, and without `later_options`, so that
+/// later versions do. `data_names` caches results of data_name().
 std::string cell_name(const std::string& config, std::map<std::string, std::string>& data_names) {
   constexpr std::string_view path_is = "path = \"";
   std::string section, text;
@@ -87,7 +87,7 @@ bool has_key(const Axis& axis, const std::string& key) {
   return find(axis.points.front(), key) != nullptr;
 }
 
-/// Throws ConfigError if a condition of an axis is on an option whose value is decided after it.
+/// Throws ConfigError if an axis has a condition on an option whose value is decided later.
 void check_condition(const Sweep& sweep, size_t index) {
   const Axis& axis = sweep.axes[index];
   for (const auto& [key, expected] : axis.when) {
@@ -102,7 +102,7 @@ void check_condition(const Sweep& sweep, size_t index) {
   }
 }
 
-/// The error of an axis whose condition holds for none of these combinations.
+/// Throws the error of an axis whose condition holds for none of these combinations.
 [[noreturn]] void fail_unused(const Axis& axis, const std::vector<Settings>& all,
                               const std::map<std::string, OptionValue>& base) {
   std::vector<std::string> lines;
@@ -121,7 +121,7 @@ void check_condition(const Sweep& sweep, size_t index) {
                     "; expected a value above, or no such [[axis]]");
 }
 
-/// Whether the condition of an axis holds, given the options of the base.
+/// Returns whether the condition of an axis holds, given the options of the base.
 bool holds(const Axis& axis, const Settings& values,
            const std::map<std::string, OptionValue>& base) {
   for (const auto& [key, expected] : axis.when) {
@@ -135,7 +135,7 @@ bool holds(const Axis& axis, const Settings& values,
   return true;
 }
 
-/// The values of all axes together, without repetitions.
+/// Returns the combined values of all axes, without repetitions.
 std::vector<Settings> combinations(const Sweep& sweep) {
   constexpr size_t most = 100000;
   const std::map<std::string, OptionValue> base = sweep.config().given();
@@ -176,7 +176,7 @@ std::vector<Settings> combinations(const Sweep& sweep) {
   return all;
 }
 
-/// The steps of a trial after which the search compares it with the others: those of an evaluation.
+/// Returns the steps of a trial at which the search compares it with others: steps of evaluations.
 std::vector<int64_t> rungs_of(const Search& search, const Config& config) {
   const TrainerOptions options = read_section<TrainSection>(config.train()).trainer;
   std::vector<int64_t> out;
@@ -191,7 +191,7 @@ std::vector<int64_t> rungs_of(const Search& search, const Config& config) {
   return out;
 }
 
-/// Completes a cell, whose place is known. `config`: that of the sweep.
+/// Completes a cell whose indices are set. `config`: the sweep's.
 void configure(const Sweep& sweep, Config config, const SweepVariant& variant,
                const Settings& trial, std::map<std::string, std::string>& data_names,
                SweepCell& cell) {
@@ -225,7 +225,7 @@ bool is_baseline(const Sweep& sweep, const SweepVariant& variant) {
   });
 }
 
-/// Assigns to each variant the baseline that has the same values of the other axes.
+/// Assigns to each variant the baseline with the same values of the other axes.
 void find_baselines(const Sweep& sweep, std::vector<SweepVariant>& variants) {
   if (sweep.baseline.empty()) return;
   std::vector<size_t> baselines;
@@ -254,14 +254,14 @@ void find_baselines(const Sweep& sweep, std::vector<SweepVariant>& variants) {
   }
 }
 
-/// A value as it is shown in labels; of paths to other runs only the last part.
+/// Returns a value as shown in labels; only the last part of paths to other runs.
 std::string shown(const Setting& setting) {
   const std::string text = plain_text(setting.value);
   if (!is_run_path(setting.key)) return text;
   return text.empty() ? "none" : std::filesystem::path(text).filename().string();
 }
 
-/// The label of values: "linformer k=16". Keys whose last word is not unique in `keys` are written out.
+/// Returns the label "linformer k=16". Keys whose last word is not unique in `keys` stay whole.
 std::string label_of(const Settings& values, const std::vector<std::string>& keys) {
   std::string out;
   for (const Setting& setting : values) {

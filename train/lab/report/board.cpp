@@ -20,7 +20,7 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-/// Options that distinguish repetitions, or what a run reports, but not variants.
+/// Options that distinguish repetitions or reporting, but not variants.
 const std::set<std::string> incidental = {
     "train.seed",           "data.seed",        "train.log_every",        "train.eval_every",
     "train.eval_batches",   "train.keep_every", "train.checkpoint_every", "train.recompute",
@@ -28,12 +28,12 @@ const std::set<std::string> incidental = {
 
 const std::set<std::string> ended = {"finished", "early", "trained", "halved"};
 
-/// "k" of "attention.k".
+/// Returns "k" for "attention.k".
 std::string short_name(const std::string& key) { return key.substr(key.find('.') + 1); }
 
 Cell positive(int64_t value) { return value > 0 ? Cell{value} : Cell{}; }
 
-/// "2 finished, 1 running"
+/// Returns text such as "2 finished, 1 running".
 std::string counted(const std::map<std::string, size_t>& counts) {
   std::vector<std::string> out;
   for (const auto& [what, count] : counts) out.push_back(fmt::format("{} {}", count, what));
@@ -47,7 +47,7 @@ std::string attention_of(const ReportedRun& run) {
   return type == run.options.end() ? "unknown" : plain_text(type->second);
 }
 
-/// The runs of a variant at a task. Its name as a contender is the same at each task.
+/// The runs of a variant at a task. As a contender, it has the same name at each task.
 struct Group : Contender {
   std::string label{};
   std::vector<size_t> runs{};
@@ -80,7 +80,7 @@ int64_t step_of(const ReportedRun& run) {
   return run.record.summary ? run.record.summary->step : 0;
 }
 
-/// The measured costs, where value(of) is that of a row.
+/// Fields of the measured costs; value(of) is a row's value.
 template <class F>
 RowField costs(F value) {
   return {{{"seconds", "time (s)", 3},
@@ -109,7 +109,7 @@ RowField origin_of(const ReportedRun& run) {
   return out;
 }
 
-/// Trials of a search are not, nor is a damaged cell, of which only that is known.
+/// Excludes trials of a search, and damaged cells, about which nothing else is known.
 bool is_compared(const ReportedRun& run) {
   return run.phase != "search" && (!run.options.empty() || run.status != "damaged");
 }
@@ -145,12 +145,12 @@ class Comparison {
  private:
   auto compared() const { return runs_ | std::views::filter(is_compared); }
 
-  /// Names of sweeps, without the directories that all of them are in; none if there is one sweep.
+  /// Names sweeps without the directories common to all; no names for a single sweep.
   void name_sweeps() {
     std::set<std::string> paths;
     for (const ReportedRun& run : compared()) paths.insert(run.sweep);
     if (paths.size() < 2) return;
-    paths.erase("");  // of runs that are no cells
+    paths.erase("");  // of runs that are not cells
     const std::string& first = *paths.begin();
     const auto same = std::ranges::mismatch(first, *paths.rbegin()).in1 - first.begin();
     const size_t common =
@@ -158,7 +158,7 @@ class Comparison {
     for (const std::string& path : paths) sweeps_[path] = path.substr(common);
   }
 
-  /// An option of a run; the name of its sweep, if there are several, counts as one.
+  /// Returns an option of a run; with several sweeps, the sweep's name counts as one.
   std::string option(const ReportedRun& run, const std::string& key) const {
     if (key != "sweep") return run.option(key);
     const auto found = sweeps_.find(run.sweep);
@@ -174,8 +174,8 @@ class Comparison {
     for (const char* const section : {"attention.", "model.", "data.", "optimizer.", "train."})
       for (const auto& [key, distinct] : values)
         if (key.starts_with(section) && distinct.size() > 1) differing_.push_back(key);
-    // What the task decides, and options of one variant alone, or with another default there or for such data, do not
-    // tell its runs apart.
+    // Options that the task decides, that only one variant has, or with a different default there
+    // or for such data, do not distinguish its runs.
     std::erase_if(differing_, [&](const std::string& key) {
       return key.starts_with("data.") && key != "data.task" &&
              follows(key, [](const ReportedRun& run) { return run.option("data.task"); });
@@ -190,14 +190,14 @@ class Comparison {
                return type;
              });
     });
-    // What the data requires of the model follows from the data.
+    // The data's requirements on the model follow from the data.
     if (std::ranges::any_of(differing_,
                             [](const std::string& key) { return key.starts_with("data."); }))
       std::erase_if(differing_, [](const std::string& key) {
         return key == "model.max_length" || key == "model.vocabulary" || key == "model.classes" ||
                key == "model.per_token" || key == "model.targets";
       });
-    // What a search chose for each variant is a column, but names no variant.
+    // The result of a variant's search is a column, but not part of its name.
     std::map<std::pair<std::string, std::string>, std::string> of_variant;
     for (const ReportedRun& run : runs_)
       for (const std::string& key : differing_)
@@ -205,13 +205,13 @@ class Comparison {
             of_variant.try_emplace({run.sweep + '\n' + run.variant, key}, run.option(key))
                     .first->second != run.option(key))
           searched_.insert(key);
-    // The variant's name first.
+    // The variant's name comes first.
     std::ranges::stable_partition(differing_,
                                   [](const std::string& key) { return key == "attention.type"; });
     if (!sweeps_.empty()) differing_.push_back("sweep");
   }
 
-  /// Whether all runs for which `from` is equal have the same value of an option.
+  /// Returns whether all runs with equal `from` have the same value of an option.
   template <class F>
   bool follows(const std::string& key, F from) const {
     std::map<std::string, std::string> values;
@@ -237,7 +237,7 @@ class Comparison {
     make_labels_unique();
   }
 
-  /// The tasks in the order of their first runs, and names of variants that hold at each of them.
+  /// Finds the tasks, in the order of their first runs, and variant names valid at each of them.
   void find_tasks() {
     std::vector<std::map<std::string, std::string>> rows(groups_.size());
     std::vector<std::string> labels;
@@ -258,7 +258,7 @@ class Comparison {
     }
   }
 
-  /// The metric of each task, then the scores of its groups, and their order.
+  /// Determines each task's metric, then its groups' scores and order.
   void score_groups() {
     for (size_t t = 0; t < tasks_.size(); ++t) {
       bool any = false, bits = true, loss = true;
@@ -327,7 +327,7 @@ class Comparison {
     return metric_of(group).test ? run.test : run.validation;
   }
 
-  /// The mean over the runs of a group that have the value.
+  /// Returns the mean over a group's runs that have the value.
   template <class F>
   double mean(const Group& group, F value_of) const {
     double sum = 0;
@@ -347,7 +347,7 @@ class Comparison {
     return counts.size() == 1 ? counts.begin()->first : counted(counts);
   }
 
-  /// The options that differ.
+  /// Fields of the options that differ.
   RowField options(const ReportedRun& run) const {
     RowField out;
     for (const std::string& key : differing_) {
@@ -402,11 +402,11 @@ class Comparison {
     tasks_.emplace_back();
     Group first;
     first.runs = {0};
-    add_variant(first, table);  // for the columns alone
+    add_variant(first, table);  // only for the columns
     table.rows.clear();
   }
 
-  /// Rows of the tables "heuristics" of analyses, with their columns predictor and accuracy.
+  /// Adds rows of the "heuristics" tables of analyses, which have columns predictor and accuracy.
   void add_heuristics() {
     if (!common_.is_accuracy() || groups_.empty()) return;
     Table& board = board_.leaderboard;
@@ -417,7 +417,7 @@ class Comparison {
           continue;
         for (const auto& from : table.rows) {
           const std::string name = to_text(from[table.column("predictor")]);
-          if (name.ends_with(" model")) continue;  // what the heuristics are compared with
+          if (name.ends_with(" model")) continue;  // compared with the heuristics
           std::vector<Cell> row(board.columns.size());
           row[0] = "heuristic: " + name;
           for (const auto& [to, column] :
@@ -453,7 +453,7 @@ class Comparison {
       if (!drawn.contains(cost)) add_chart_against(table, title, cost, "score", {"variant"});
   }
 
-  /// The scores of a run on a split.
+  /// Fields of the scores of a run on a split.
   RowField scores(const std::string& split, const Metric& metric,
                   const std::optional<Score>& score) const {
     return {{{split, split + " " + common_.name}, {split + "_loss", split + " loss"}},
@@ -500,7 +500,7 @@ class Comparison {
                 : Cell{fmt::format("longhand train {}/config.toml --out NEW", run.record.name)},
             "command that repeats it"}});
     }
-    // An origin that all runs have is said once.
+    // An origin common to all runs is stated once.
     const std::vector<Column> origins = origin_of(runs_[0]).columns;
     board_.runs = without_columns(table, [&](size_t c) {
       const Column& column = table.columns[c];
@@ -534,13 +534,13 @@ class Comparison {
     }
   }
 
-  /// Tasks against variants, if there are several tasks.
+  /// Makes a table of tasks against variants, if there are several tasks.
   void make_matrix() {
     if (tasks_.size() < 2) return;
     Table& table = board_.matrix;
     table.name = "matrix";
     table.title = "Tasks and variants";
-    // Variants with all tasks first, by their mean over these.
+    // Variants with all tasks first, by their mean over them.
     const bool tuned = !left_out_.empty();
     const auto name_of = [&](size_t g) { return tuned ? groups_[g].family : groups_[g].name; };
     std::map<std::string, std::pair<int64_t, double>> ranks;
@@ -603,11 +603,11 @@ class Comparison {
 
   const ReportInputs& inputs_;
   const std::vector<ReportedRun>& runs_;
-  std::map<std::string, std::string> sweeps_;  // their names, by path
-  std::vector<std::string> differing_;         // options, "sweep" among them
+  std::map<std::string, std::string> sweeps_;  // sweep names, by path
+  std::vector<std::string> differing_;         // options, including "sweep"
   std::set<std::string> searched_;             // of these, those that a search chose
   std::vector<TaskScores> tasks_;
-  Metric common_;  // that of all tasks; "score" where they differ
+  Metric common_;  // the metric of all tasks; "score" if they differ
   std::vector<Group> groups_;
   std::set<size_t> left_out_;  // of these: Headline::left_out
   Board board_;

@@ -30,9 +30,9 @@ constexpr std::array<int16_t, 95> times = {
     722, 611, 333, 278, 333, 469, 500, 333, 444, 500, 444, 500, 444, 333, 500, 500, 278, 278, 500,
     278, 778, 500, 500, 500, 500, 333, 389, 278, 500, 500, 722, 500, 500, 444, 480, 200, 480, 541};
 
-constexpr double raise = 0.4, raised_size = 0.75;  // of an exponent
+constexpr double raise = 0.4, raised_size = 0.75;  // for an exponent
 
-/// Calls with each character; a byte that is not UTF-8 counts as one.
+/// Calls f with each character; a byte that is not UTF-8 counts as one.
 template <class F>
 void for_each_character(std::string_view text, F with) {
   while (!text.empty()) {
@@ -42,7 +42,7 @@ void for_each_character(std::string_view text, F with) {
   }
 }
 
-/// A length with two digits after the point at most.
+/// Formats a length with at most two decimals.
 std::string length(double value) {
   std::string text = fmt::format("{:.2f}", value);
   text.erase(text.find_last_not_of('0') + 1);
@@ -50,7 +50,7 @@ std::string length(double value) {
   return text == "-0" ? "0" : text;
 }
 
-/// Several, with spaces between them.
+/// Formats several lengths, separated by spaces.
 std::string lengths(const std::vector<double>& values) {
   std::string out;
   for (const double each : values) out.append(out.empty() ? "" : " ").append(length(each));
@@ -60,7 +60,7 @@ std::string lengths(const std::vector<double>& values) {
 // ----------------------------------------------------------------------------------------------
 // SVG.
 
-/// Four bytes.
+/// Returns four bytes.
 std::string big_endian(uint64_t value) {
   std::string out;
   for (const int shift : {24, 16, 8, 0}) out += static_cast<char>(value >> shift & 255);
@@ -139,7 +139,7 @@ class SvgCanvas : public Canvas {
   }
 
   void clip(
-      const Rect& shown) override {  // an inner image needs no name, which a page may have twice
+      const Rect& shown) override {  // an inner image needs no name, which might be a duplicate
     body_ += fmt::format(
         "<svg x=\"{0}\" y=\"{1}\" width=\"{2}\" height=\"{3}\" viewBox=\"{0} {1} {2} {3}\">\n",
         length(shown.x), length(shown.y), length(shown.width), length(shown.height));
@@ -165,7 +165,7 @@ class SvgCanvas : public Canvas {
   }
 
  private:
-  /// A tenth of a point is less than any printer shows, and curves have many of them.
+  /// A tenth of a point is below any printer's resolution, and curves have many points.
   static std::string short_length(double value) { return length(std::round(10 * value) / 10); }
 
   std::string body_;
@@ -174,7 +174,7 @@ class SvgCanvas : public Canvas {
 // ----------------------------------------------------------------------------------------------
 // PDF 1.4, with fonts that every reader has.
 
-/// A character in the encoding WinAnsi, or in that of the font Symbol.
+/// A character in the encoding WinAnsi or in the Symbol font's.
 struct PdfCharacter {
   char code = '?';
   bool symbol = false;
@@ -186,7 +186,7 @@ PdfCharacter pdf_character(uint32_t c) {
       {0x2022, {'\x95'}},       {0x2026, {'\x85'}},       {0x202f, {' '}},
       {0x2212, {'-', true}},    {0x2264, {'\xa3', true}}, {0x2265, {'\xb3', true}},
       {0x221e, {'\xa5', true}}, {0x221a, {'\xd6', true}}, {0x2192, {'\xae', true}}};
-  // The order of the Greek letters from U+0391 (capital) and U+03B1 (small) on.
+  // Order of the Greek letters from U+0391 (capital) and U+03B1 (small).
   constexpr std::string_view greek = "ABGDEZHQIKLMNXOPR?STUFCYW",
                              small = "abgdezhqiklmnxoprVstufcyw";
   if (c >= ' ' && (c < 127 || (c >= 0xa0 && c < 0x100))) return {static_cast<char>(c)};
@@ -265,7 +265,7 @@ class PdfCanvas : public Canvas {
         fmt::format("<< /Type /Page /Parent 2 0 R /MediaBox [0 0 {} {}] /Contents 4 0 R /Resources "
                     "<< /Font << /F1 5 0 R /F2 6 0 R >> /ExtGState << {}>> /XObject << {}>> >> >>",
                     length(format.width), length(height), states, pictures),
-        // Upwards from the lower edge of the page; ends of lines are round.
+        // Upwards from the lower edge of the page, with round line ends.
         stream("", fmt::format("1 0 0 1 0 {} cm 1 J 1 j\n{}", length(height), content_)),
         fmt::format("<< /Type /Font /Subtype /Type1 /BaseFont /{} /Encoding /WinAnsiEncoding >>",
                     font),
@@ -304,7 +304,7 @@ class PdfCanvas : public Canvas {
     return opacities_.size() - 1;
   }
 
-  /// Shows text in runs of one font.
+  /// Shows text as runs of one font each.
   void show(std::string_view text, double size) {
     std::string run;
     bool symbol = false;

@@ -35,7 +35,7 @@ bool varies(const Table& table, const Rows& rows, size_t column) {
       rows, [&](size_t r) { return table.rows[r][column] != table.rows[rows[0]][column]; });
 }
 
-/// The column of the names that share a colour.
+/// Returns the column of names that share a colour.
 std::optional<size_t> family_column(const Table& table) {
   Rows all(table.rows.size());
   std::iota(all.begin(), all.end(), size_t{0});
@@ -54,7 +54,7 @@ bool is_theory(const std::string& label) {
   return false;
 }
 
-/// The rows by a name, in the order of their first rows.
+/// Groups rows by a name, in the order of their first rows.
 std::vector<std::pair<std::string, Rows>> grouped(const Rows& rows,
                                                   const std::vector<std::string>& names) {
   std::vector<std::pair<std::string, Rows>> out;
@@ -66,8 +66,8 @@ std::vector<std::pair<std::string, Rows>> grouped(const Rows& rows,
   return out;
 }
 
-/// What curves with two logarithmic axes show, in sentences: the exponent of a power law fitted to each curve of at
-/// least three points, and from where on curves stay below that of softmax attention.
+/// Describes curves with two logarithmic axes in sentences: the exponent of a power law fitted to
+/// each curve with at least three points, and from where on curves stay below softmax attention.
 std::vector<std::string> slopes(const Plot& plot) {
   if (!plot.log_x || !plot.log_y || plot.kind != Plot::Kind::lines) return {};
   std::vector<std::map<double, double>> curves;  // means of the points with the same x
@@ -100,8 +100,8 @@ std::vector<std::string> slopes(const Plot& plot) {
   return out;
 }
 
-/// Names at the places of their colours, which do not depend on who is best: these have the same colour in every
-/// report, others in alphabetical order what is left. A place may be empty.
+/// Assigns names to colours regardless of which is best: these have the same colour in every
+/// report, others take the remaining ones in alphabetical order. Some may be empty.
 std::vector<std::string> in_order_of_colours(std::set<std::string> names) {
   std::vector<std::string> out = {"softmax",    "deltanet",       "linear",       "gla",
                                   "mamba2",     "gated_deltanet", "deltaproduct", "window",
@@ -161,7 +161,7 @@ class TableCharts {
     out_.push_back(std::move(figure));
   }
 
-  /// Of each row, the names of its task and of its series.
+  /// Finds the task name and the series name of each row.
   void find_names() {
     const bool keys = std::ranges::all_of(series_columns_, [&](size_t c) {
       return table_.columns[c].name == "variant" || is_key(table_.columns[c]);
@@ -177,7 +177,7 @@ class TableCharts {
       split_ = series_columns_;
       return;
     }
-    // Against what variants cost, those that differ in a size alone are one curve.
+    // Plotted against costs, variants that differ only in a size form one curve.
     std::vector<std::map<std::string, std::string>> rows(table_.rows.size());
     for (const size_t c : options) {
       const std::string& key = table_.columns[c].heading;
@@ -204,7 +204,7 @@ class TableCharts {
                ? text
                : table_.columns[column].shown() + " " + text;
   }
-  /// The values of the columns of series that vary: "linear · size 32".
+  /// Joins the varying values of the series columns: "linear · size 32".
   std::string joined(size_t row) const {
     std::vector<std::string> parts;
     for (const size_t c : series_columns_)
@@ -213,8 +213,8 @@ class TableCharts {
     return fmt::format("{}", fmt::join(parts, " · "));
   }
 
-  /// Whether nothing that can be seen depends on x: it is a cost that is nearly the same for all, or an option of
-  /// which each curve has one value.
+  /// Returns whether nothing visible depends on x: a cost that is nearly the same for all, or an
+  /// option with a single value in each curve.
   bool explains_nothing(const Rows& rows) const {
     std::set<double> places;
     std::map<std::string, std::set<double>> of_curve;
@@ -250,7 +250,7 @@ class TableCharts {
       panels(all_, chart_.title, "");
   }
 
-  /// Draws rows in one panel, or in several.
+  /// Draws rows in one or several panels.
   void panels(const Rows& rows, const std::string& title, const std::string& task) {
     if (task.empty())
       if (const auto tasks = grouped(rows, tasks_); tasks.size() > 1) {
@@ -281,7 +281,7 @@ class TableCharts {
     }
   }
 
-  /// The column of series, but for that of families, that has the fewest values and cuts the number of series.
+  /// Returns the series column, except families, that has the fewest values and reduces the series.
   std::optional<size_t> column_to_split(const Rows& rows, size_t series) const {
     constexpr size_t most = 12;
     std::optional<size_t> best;
@@ -313,7 +313,7 @@ class TableCharts {
     return out;
   }
 
-  /// Whether a curve joins rows that differ in one size.
+  /// Returns whether a curve joins rows that differ in one size.
   bool is_curve(const Rows& rows) const {
     if (rows.size() < 2) return false;
     std::set<double> places;
@@ -331,12 +331,12 @@ class TableCharts {
               .log_y = chart_.log_y};
     plot.unit_y = plot.y.find("accuracy") != std::string::npos;
     std::map<std::string, int64_t> local;
-    std::map<int64_t, size_t> seen;  // of series, by hue
-    // Bars of variants are one series, whose colours are theirs.
+    std::map<int64_t, size_t> seen;  // number of series, by hue
+    // Bars of variants form one series, coloured by variant.
     const bool one_series = chart_.bars && chart_.series.empty();
     const std::vector<std::string> unnamed(table_.rows.size());
     for (auto [label, own] : grouped(rows, one_series ? unnamed : series_)) {
-      // Through the sizes of a variant in their order, whatever they cost.
+      // Through a variant's sizes in order, whatever they cost.
       for (const size_t size : sizes_)
         std::ranges::stable_sort(own, {}, [&](size_t r) { return value_at(table_, r, size); });
       Series series{.label = label};
@@ -397,7 +397,7 @@ class TableCharts {
     }
   }
 
-  /// Heat maps of tasks and variants, one for each metric.
+  /// Draws heat maps of tasks and variants, one per metric.
   void matrices() {
     std::vector<std::string> groups(table_.rows.size());
     for (const size_t r : all_)
@@ -433,7 +433,7 @@ class TableCharts {
     }
   }
 
-  /// Heat maps of numbered rows and columns.
+  /// Returns heat maps of numbered rows and columns.
   Plot heat_maps() const {
     constexpr int64_t most = 1 << 20;
     Plot plot{.x = table_.columns[*x_].shown(), .y = y_title(all_), .kind = Plot::Kind::heat};
@@ -491,10 +491,10 @@ class TableCharts {
   std::optional<size_t> x_, y_, low_, high_, metric_, family_;
   Rows all_, series_columns_;
   std::vector<std::string> columns_;
-  bool by_options_ = false;                  // series are variants, told apart by their options
-  bool costs_ = false;                       // x is what variants cost
+  bool by_options_ = false;                  // series are variants, distinguished by their options
+  bool costs_ = false;                       // x is a cost of variants
   std::vector<std::string> tasks_, series_;  // by row
-  std::vector<size_t> split_;                // columns that may tell panels apart
+  std::vector<size_t> split_;                // columns that may distinguish panels
   std::vector<size_t> sizes_;                // columns that vary along a curve
   std::vector<Figure> out_;
 };

@@ -1,4 +1,4 @@
-// The figures of loss and accuracy against steps and seconds.
+// Figures of loss and accuracy against steps and seconds.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,11 +15,11 @@ namespace {
 
 using Rows = std::vector<size_t>;
 
-// Of all learning curves together, about: pictures, and bytes of their lines.
+// Approximate limits for all learning curves together: pictures, and bytes of their lines.
 constexpr size_t most_pictures = 100;
 constexpr double curve_bytes = 600000;
 
-/// Times of records that lack them, from speeds and from the duration of the run.
+/// Derives times of records that lack them from speeds and from the run's duration.
 std::vector<double> seconds_of(const ReportedRun& run) {
   std::vector<double> recorded, estimated;
   double time = 0;
@@ -40,7 +40,7 @@ std::vector<double> seconds_of(const ReportedRun& run) {
   return estimated;
 }
 
-/// The records of one split, at most one (the last) for each `width` steps.
+/// The records of one split, at most one (the last) per `width` steps.
 struct CurvePoint {
   int64_t step;
   double seconds, loss, accuracy;
@@ -65,12 +65,12 @@ struct RunCurves {
 struct View {
   bool validation = true, by_step = true, log = false, loss = false;
 };
-/// If there is not enough room for all views, only the first ones are shown.
+/// If there is no room for all views, only the first ones are shown.
 constexpr View views[] = {{true, true, false}, {false, true, false}, {true, false, false},
                           {true, true, true},  {false, true, true},  {false, false, false},
                           {true, false, true}, {false, false, true}};
 
-/// The mean curve of runs, and the lowest and highest of them. A run that ended keeps its last value.
+/// Returns the mean curve of runs, with minimum and maximum. A run that ended keeps its last value.
 std::vector<PlotPoint> mean_curve(const std::vector<const RunCurves*>& runs, const View& view) {
   std::set<int64_t> steps;
   std::vector<std::pair<const Curve*, bool>> curves;
@@ -142,7 +142,7 @@ class LearningCurves {
   int64_t width() const { return width_; }
 
  private:
-  /// By task, and by ten colours.
+  /// Splits curves into panels by task and by ten colours.
   void cut_into_panels() {
     for (size_t task = 0; task < board_.tasks.size(); ++task) {
       Rows own;
@@ -192,7 +192,7 @@ class LearningCurves {
           sound.push_back(&curves_[i]);
           continue;
         }
-        // A run that failed has a line of its own, and no part in the mean.
+        // A failed run has its own line and is not part of the mean.
         out.series.push_back({.label = fmt::format("{}, seed {}: {}", series.label,
                                                    inputs_.runs[i].seed, inputs_.runs[i].status),
                               .hue = series.hue,
@@ -214,7 +214,7 @@ class LearningCurves {
     return out;
   }
 
-  /// A row for each curve, with at most 8 steps.
+  /// Returns one row per curve, with at most 8 steps.
   Table numbers(const Rows& variants, bool loss, const std::string& title) const {
     constexpr size_t most = 8;
     Table table{.name = "curve", .title = title, .columns = {{"variant", ""}, {"split", ""}}};
@@ -248,8 +248,8 @@ class LearningCurves {
   const Board& board_;
   std::vector<RunCurves> curves_;                     // by run
   const std::vector<int64_t>& hues_;                  // by variant
-  std::vector<std::pair<std::string, Rows>> panels_;  // their titles' ends, and their variants
-  size_t views_ = 1;                                  // of each panel
+  std::vector<std::pair<std::string, Rows>> panels_;  // title suffixes and variants
+  size_t views_ = 1;                                  // per panel
   int64_t width_ = 1;
   bool bands_ = true;
 };

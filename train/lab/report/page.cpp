@@ -23,15 +23,15 @@ namespace longhand::train {
 namespace {
 
 constexpr std::string_view title = "<title>Longhand report</title>";
-constexpr size_t table_bytes = 1500000;  // of all tables of results together
-constexpr size_t plain_bytes = 500000;   // of the data of a page; more are compressed
+constexpr size_t table_bytes = 1500000;  // for all tables of results together
+constexpr size_t plain_bytes = 500000;   // of a page's data; more are compressed
 
-/// A paragraph of a class, without markup.
+/// Returns a paragraph with a class, with its text escaped.
 std::string paragraph(const char* kind, const std::string& text) {
   return fmt::format("<p class=\"{}\">{}</p>\n", kind, escape_markup(text));
 }
 
-/// Text whose lines do not end between a number and the sign for percent.
+/// Prevents line breaks between a number and its percent sign.
 std::string unbroken(std::string text) {
   for (size_t at = text.find(" %"); at != std::string::npos; at = text.find(" %", at))
     text.replace(at, 1, "\u00a0");
@@ -45,13 +45,13 @@ Json json(const Cell& cell) {
     return json_number(std::strtod(fmt::format("{:.6g}", *value).c_str(), nullptr));
   }
   if (const auto* const text = std::get_if<std::string>(&cell)) return printable(*text);
-  constexpr int64_t most = int64_t{1} << 53;  // above it, numbers of JavaScript lack some integers
+  constexpr int64_t most = int64_t{1} << 53;  // above it, JavaScript numbers lack some integers
   const auto* const integer = std::get_if<int64_t>(&cell);
   if (integer && (*integer < -most || *integer > most)) return std::to_string(*integer);
   return json_of(cell);
 }
 
-/// A table by columns, with at most so many rows.
+/// Returns a table by columns, with at most `rows` rows.
 Json json(const Table& table, size_t rows) {
   Json out = {{"name", table.name},
               {"title", table.title},
@@ -63,16 +63,16 @@ Json json(const Table& table, size_t rows) {
       values.push_back(json(table.rows[r][i]));
     const bool integers = std::ranges::none_of(
         table.rows, [&](const auto& row) { return std::holds_alternative<double>(row[i]); });
-    if (integers) out["columns"][i]["digits"] = 16;  // all that they have
+    if (integers) out["columns"][i]["digits"] = 16;  // all digits
   }
   if (!table.marked.empty()) out["marked"] = table.marked;
   if (!table.best.empty()) out["best"] = table.best;
   return out;
 }
 
-/// The most rows of a table such that all tables together fit into table_bytes.
+/// Returns the maximum rows per table such that all tables fit into table_bytes.
 size_t rows_per_table(const ReportInputs& inputs) {
-  std::vector<std::pair<size_t, double>> tables;  // rows, and bytes of a row
+  std::vector<std::pair<size_t, double>> tables;  // rows, and bytes per row
   for (const auto& [path, results] : inputs.results)
     for (const Table& table : results.tables)
       if (!table.rows.empty()) {
@@ -111,12 +111,12 @@ class Page {
     body += fmt::format("</main>\n<footer><p>Written by Longhand {} on {}.</p></footer>\n",
                         version(), utc_now());
     body = printable(body);
-    // Inside a script element, no text may end the element.
+    // Inside a script element, text must not end the element.
     std::string json = replaced(dump(data_), '<', "\\u003c");
     if (json.size() > plain_bytes) json = base64(compressed(json));
-    // Texts of the page cannot contain a digest of themselves, so that a script in them does not run.
+    // Texts of the page cannot contain a digest of themselves, so scripts in them do not run.
     const std::string nonce = data::text_digest(body + json);
-    // A script element's contents cannot hold its end tag; page.js has none.
+    // A script element cannot contain its own end tag; page.js has none.
     return fmt::format(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src "
@@ -131,13 +131,13 @@ class Page {
   }
 
  private:
-  /// Adds a table to the data of the script, with at most so many rows, and returns its index.
+  /// Adds a table to the script's data, with at most `rows` rows, and returns its index.
   size_t add(const Table& table, size_t rows = SIZE_MAX) {
     data_["tables"].push_back(json(table, rows));
     return data_["tables"].size() - 1;
   }
 
-  /// A picture and what is said of it; the script adds its buttons and the table of its numbers.
+  /// Returns a picture with its text; the script adds buttons and the table of its numbers.
   std::string figure(const Figure& figure, size_t table, size_t rows) {
     const std::string name = unique_name(figure.title, ids_);
     std::vector<std::string> facts;
@@ -169,7 +169,7 @@ class Page {
     return out + "</figure>\n";
   }
 
-  /// Contents that the page makes when they are opened. Attributes: data-print, made for print, too; open.
+  /// Contents that the page creates when opened. Attributes: data-print, also for print; open.
   std::string folded(const std::string& summary, const std::string& contents,
                      const char* attributes = "") {
     data_["folded"].push_back(printable(contents));
@@ -178,7 +178,7 @@ class Page {
         data_["folded"].size() - 1, attributes, summary);
   }
 
-  /// Figures side by side; many panels of one chart are closed at first.
+  /// Places figures side by side; many panels of one chart are initially closed.
   std::string figures(const std::vector<Figure>& all, size_t table, size_t rows = SIZE_MAX) {
     constexpr size_t most = 6, most_printed = 24, most_bytes = 200000;
     std::string open, closed;
@@ -212,7 +212,7 @@ class Page {
              {"folded", Json::array()}};
     std::string out = "<header><p class=\"mark\">Longhand report</p>\n";
     std::vector<std::string> sentences;
-    for (const auto& [path, results] : inputs_.results)  // comparisons, which were asked for
+    for (const auto& [path, results] : inputs_.results)  // comparisons, as requested
       if ((results.kind == "report" || inputs_.runs.empty()) && !results.summary.empty())
         sentences.push_back(results.summary);
     sentences.insert(sentences.end(), board_.summary.begin(), board_.summary.end());
@@ -243,7 +243,7 @@ class Page {
            "</header>\n<main>\n";
   }
 
-  /// A table with all its rows; a long one is closed at first.
+  /// Returns a table with all its rows; a long one is initially closed.
   static std::string long_table(size_t index, size_t rows, const char* what) {
     constexpr size_t most = 60, most_printed = 200;
     const std::string table = fmt::format("<div data-whole=\"{}\"></div>\n", index);
@@ -306,7 +306,7 @@ class Page {
       if (!table.note.empty()) out += paragraph("note", table.note);
       const std::vector<Figure>& drawn = figures_.results[i][t];
       const size_t index = add(table, rows_);
-      // The cells of a sweep are the runs below.
+      // The cells of a sweep are listed as runs below.
       const bool open = drawn.empty() && (results.kind != "ablate" || table.name != "cells");
       out += figures(drawn, index, rows_) +
              fmt::format("<div data-table=\"{}\"{}></div>\n", index, open ? " data-open" : "");
@@ -354,8 +354,8 @@ class Page {
   const ReportInputs& inputs_;
   Board board_;
   Figures figures_;
-  size_t rows_;                        // of a table of results
-  std::map<std::string, size_t> ids_;  // of figures, and how often each was asked for
+  size_t rows_;                        // per table of results
+  std::map<std::string, size_t> ids_;  // ids of figures, and how often each was requested
   Json data_;
 };
 
@@ -368,7 +368,7 @@ bool may_replace(const std::filesystem::path& file, ReportFormat format) {
   std::string begin(1000, '\0');
   in.read(begin.data(), std::ssize(begin));
   if (in.gcount() == 0) return true;
-  // How each begins, and what it holds soon. CSV: the first columns of Board::runs.
+  // How each format begins, and what follows soon after. CSV: the first columns of Board::runs.
   static const std::map<ReportFormat, std::pair<std::string_view, std::string_view>> marks = {
       {ReportFormat::html, {"<!doctype html>\n", title}},
       {ReportFormat::csv, {"run,variant,", ""}},

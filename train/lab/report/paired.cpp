@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 using Contenders = std::map<std::string, Contender>;  // by variant
 
-/// Those with finished cells; `order`: the variants as they stand in the table.
+/// Returns variants with finished cells; `order`: the variants in table order.
 Contenders contenders_in(const Results& sweep, const std::string& metric,
                          std::vector<std::string>& order) {
   const Table& cells = sweep.table("cells");
@@ -37,7 +37,7 @@ Contenders contenders_in(const Results& sweep, const std::string& metric,
   return out;
 }
 
-/// The scores of the seeds that others have, too.
+/// Returns the scores of common seeds.
 SeedScores in_common(const SeedScores& scores, const SeedScores& others) {
   SeedScores out;
   for (const auto& [seed, score] : scores)

@@ -14,8 +14,8 @@ namespace longhand::train {
 namespace {
 
 const std::string ink = "#1b1f24", dim = "#59636e", grid = "#e3e7ec", paper = "#ffffff";
-/// Any two differ by at least 21 in CIEDE2000, and by 11 as people with one kind of cones missing see them (Machado et
-/// al. 2009). The contrast is at least 3 to white on paper, and 4 to the dark page.
+/// Any two differ by at least 21 in CIEDE2000, and by 11 in the eyes of dichromats (Machado et al.
+/// 2009). The contrast is at least 3 to white paper and 4 to the dark page.
 const std::array<std::string, hues> palette = {"#0072b2", "#d55e00", "#2ea75f", "#881d09",
                                                "#9c7efb", "#09565b", "#936567", "#403798",
                                                "#514a3b", "#849695"},
@@ -33,7 +33,7 @@ const std::vector<double>& dash_of(const Series& series) {
   return dashes[series.hue < 0 || series.faint ? 2 : series.variation % dashes.size()];
 }
 
-/// A part of a line around a point, and the same after a quarter, a half and three quarters of a turn.
+/// Part of a line around a point, and its copies after a quarter, half and three quarter turn.
 Line turned(Line part) {
   Line out;
   for (int turn = 0; turn < 4; ++turn)
@@ -43,7 +43,7 @@ Line turned(Line part) {
     }
   return out;
 }
-/// Lines around a point, in units of the size of markers. Those of the second five hues are hollow.
+/// Lines around a point, in units of the marker size. Markers of the second five hues are hollow.
 const Line markers[] = {turned({{-0.38, -0.92}, {0.38, -0.92}}),
                         {{0, -1.1}, {1.1, 0.85}, {-1.1, 0.85}},
                         turned({{-0.8, -0.8}}),
@@ -56,11 +56,11 @@ double median(std::vector<double> values) {
   return values[(values.size() - 1) / 2];
 }
 
-/// The range of a quantity in a chart and the place of each value of it.
+/// The range of a quantity in a chart, and the position of each value.
 struct Axis {
   double min = 0, max = 1;
   bool log = false;
-  double from = 0, to = 1;  // of min and max on the canvas
+  double from = 0, to = 1;  // positions of min and max on the canvas
 
   double at(double value) const {
     const double part =
@@ -69,7 +69,7 @@ struct Axis {
   }
   bool holds(double value) const { return value >= min && value <= max; }
 
-  /// At most so many.
+  /// Returns at most `most` ticks.
   std::vector<double> ticks(double most) const {
     std::vector<double> out;
     if (log && max / min >= 10) {
@@ -94,7 +94,7 @@ struct Axis {
   }
 };
 
-/// The ends of an axis around the values of x.
+/// Returns an axis that covers the values of x.
 Axis x_axis(const Plot& plot) {
   double least = std::numeric_limits<double>::infinity(), most = -least;
   for (const Series& series : plot.series)
@@ -118,9 +118,9 @@ Axis x_axis(const Plot& plot) {
   return out;
 }
 
-/// The ends of an axis around the values of y. Intervals belong to it unless they are far wider than everything
-/// else. A few series that are far outside of what the others do, such as those of runs that diverged, leave it
-/// and do not flatten the others; accuracies never do.
+/// Returns an axis that covers the values of y. It includes intervals unless they are far wider
+/// than everything else. A few series far outside the others, such as those of diverged runs, are
+/// left out so as not to flatten the rest; accuracies never are.
 Axis y_axis(const Plot& plot, std::vector<std::string>& facts) {
   std::vector<const Series*> drawn;
   std::vector<double> firsts, lowest, highest, widths;
@@ -141,7 +141,7 @@ Axis y_axis(const Plot& plot, std::vector<std::string>& facts) {
   Axis out{.log = plot.log_y};
   if (drawn.empty()) return out;
   double max = std::ranges::max(highest), min = std::ranges::min(lowest);
-  // A loss begins near its largest value; others are at most a few times the middle of all.
+  // A loss starts near its maximum; other values are at most a few times the median of all.
   const double usual =
       plot.falls ? 1.25 * std::max(median(firsts), median(highest)) : 6 * median(highest);
   const bool may_leave = plot.falls || (!plot.log_y && plot.kind == Plot::Kind::lines);
@@ -220,12 +220,12 @@ class Drawing {
  private:
   double width() const { return canvas_.format.width; }
 
-  /// The width to leave for text, which a reader without Helvetica sees in a wider font.
+  /// Returns the width to leave for text, which is wider for readers without Helvetica.
   double room_for(std::string_view text, double size = 1) const {
     return 1.18 * canvas_.width_of(text, size);
   }
 
-  /// Text in lines that are at most so wide. A word may be wider by a half before it is broken, too.
+  /// Breaks text into lines of at most this width; words only if they are 1.5 times as wide.
   std::vector<std::string> broken(const std::string& text, double most) const {
     std::vector<std::string> lines(1);
     for (size_t begin = 0; begin < text.size();) {
@@ -267,7 +267,7 @@ class Drawing {
                   {.fill = colour, .opacity = opacity}, true);
   }
 
-  /// As a power of 10, where the axis has little else.
+  /// Writes a power of 10 where the axis has little else.
   void number(Point at, double value, const Axis& axis, double anchor) {
     const bool powers = axis.log && axis.max / axis.min >= 1000;
     const double power = std::log10(std::abs(value));
@@ -325,7 +325,7 @@ class Drawing {
     return out;
   }
 
-  /// Lines of keys, each with its text, as far as one fits beside the other.
+  /// Draws the legend: as many keys per line as fit side by side.
   void legend() {
     if (std::ranges::count(plot_.series, false, &Series::faint) < 2) return;
     const double sign = 2.2 * font_, gap = 1.4 * font_, line_height = 1.45 * font_;
@@ -369,11 +369,11 @@ class Drawing {
   }
 
   bool has_bars() const { return plot_.kind == Plot::Kind::bars; }
-  /// The place of a point along the axis of y, which bars have below them.
+  /// Returns the position of a point along the y axis, which is below bars.
   Point placed(double along, double across) const {
     return has_bars() ? Point{along, across} : Point{across, along};
   }
-  /// The interval of a point, along one axis; an arrow where it leaves the chart, and a sentence.
+  /// Draws a point's interval along one axis; if it leaves the chart, an arrow and a sentence.
   void whisker(const Series& series, const PlotPoint& point, const Axis& axis, double across) {
     if (!std::isfinite(point.low) || !std::isfinite(point.high) || point.low == point.high) return;
     const double low = std::max(point.low, axis.min), high = std::min(point.high, axis.max);
@@ -425,7 +425,7 @@ class Drawing {
     canvas_.text({font_, top + height / 2}, plot_.y,
                  {.colour = ink, .anchor = 0.5, .upright = true});
     lower_axis(x, plot_.x, top, y.from);
-    const double margin = 0.4 * font_;  // half of a marker
+    const double margin = 0.4 * font_;  // half a marker
     canvas_.clip({x.from - margin, top - margin, x.to - x.from + 2 * margin, height + 2 * margin});
     for (size_t s = 0; s < plot_.series.size(); ++s) curve(s, x, y);
     canvas_.unclip();
@@ -437,7 +437,7 @@ class Drawing {
     for (const PlotPoint& point : series.points)
       if (std::isfinite(point.y) && (!y.log || point.y > 0)) points.push_back(point);
     const auto place = [&](double at, double value) {
-      // Far outside is as good as outside, and has no long numbers.
+      // Far outside looks the same as outside, and avoids long numbers.
       const double reach = 3 * std::abs(y.to - y.from);
       const double placed = y.log && value <= 0 ? y.from + reach : y.at(value);
       return Point{x.at(at), std::clamp(placed, y.to - reach, y.from + reach)};
@@ -476,7 +476,7 @@ class Drawing {
     canvas_.close();
   }
 
-  /// Names beside rows: the lines of each, and their width.
+  /// Returns names beside rows: each name's lines, and their width.
   std::pair<std::vector<std::vector<std::string>>, double> names(
       const std::vector<std::string>& all, double most) const {
     std::vector<std::vector<std::string>> lines;
@@ -496,7 +496,7 @@ class Drawing {
                    lines[i], {.colour = ink, .anchor = 1});
   }
 
-  /// A row for each category, from the left, so that there is room for its name.
+  /// Draws a row per category, from the left, so that there is room for its name.
   void bars() {
     const auto [text, left] = names(plot_.categories, 0.42 * width());
     Axis axis = y_axis(plot_, facts_);
@@ -564,7 +564,7 @@ class Drawing {
         if (std::isfinite(value)) values.push_back(value);
     if (values.empty()) return;
     std::ranges::sort(values);
-    // The largest few weights may be far above all others: the scale ends where 0.5 % are above it.
+    // The few largest weights may be far above all others: the scale ends at the top 0.5 %.
     const bool named = !plot_.maps[0].rows.empty();
     const double least = named ? values[0] : std::min(0.0, values[0]);
     double most = named
@@ -575,13 +575,13 @@ class Drawing {
     const auto part = [&](double value) {
       return plot_.falls ? (most - value) / (most - least) : (value - least) / (most - least);
     };
-    // Losses of several tasks have no scale in common: the colours of each column are its own.
+    // Losses of several tasks have no common scale: each column has its own colours.
     const bool by_column = plot_.falls && plot_.maps[0].width > 1;
     if (named)
       squares(plot_.maps[0], part, by_column);
     else
       tiles(part);
-    // The scale of colours.
+    // The colour scale.
     const double left = 0.5 * font_, length = 0.35 * width();
     bottom_ += 0.9 * font_;
     std::string scale;
@@ -600,7 +600,7 @@ class Drawing {
     bottom_ += 1.4 * font_;
   }
 
-  /// Squares with names and values.
+  /// Draws squares with names and values.
   void squares(const HeatMap& map, const std::function<double(double)>& part, bool by_column) {
     const auto [text, left] = names(map.rows, 0.35 * width());
     const double cell = std::min((width() - left) / static_cast<double>(map.width), 8 * font_);
@@ -633,7 +633,7 @@ class Drawing {
       for (size_t c = 0; c < map.columns.size(); ++c) {
         const size_t at = r * static_cast<size_t>(map.width) + c;
         if (map.texts[at].empty()) continue;
-        const bool scored = std::isfinite(map.values[at]);  // others did not end, or failed
+        const bool scored = std::isfinite(map.values[at]);  // others are unfinished or failed
         const auto [best, worst] = ends[c];
         const double share = !scored        ? 0
                              : !by_column   ? part(map.values[at])
@@ -657,7 +657,7 @@ class Drawing {
     bottom_ = y;
   }
 
-  /// Images side by side.
+  /// Draws images side by side.
   void tiles(const std::function<double(double)>& part) {
     const double count = std::min<double>(4, static_cast<double>(plot_.maps.size()));
     const double gap = font_, side = std::min((width() - gap * (count - 1)) / count, 0.6 * width());

@@ -17,7 +17,7 @@
 
 namespace longhand::train {
 
-/// What cell.json says of the run of a cell.
+/// Fields of cell.json about a cell's run.
 void fields(Is<ReportedRun> auto& r, auto& f) {
   f("variant", r.variant);
   f("phase", r.phase);
@@ -30,7 +30,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A JSON object in a file that is written as a whole.
+/// Reads a JSON object from a file that is written atomically.
 Json read_object(const fs::path& path) {
   Json out = try_parse_json(data::read_text_file(path));
   check<DataError>(out.is_object(), path.string(), ": expected a JSON object; remove the file, or ",
@@ -43,7 +43,7 @@ double number_of(const Json& object, const char* key) {
   return found == object.end() ? std::nan("") : number_in(*found).value_or(std::nan(""));
 }
 
-/// A whole number; 0 for what is none.
+/// Returns a whole number; 0 for anything else.
 int64_t whole(double value) { return std::abs(value) < 1e18 ? static_cast<int64_t>(value) : 0; }
 
 bool is_run(const fs::path& path) {
@@ -52,7 +52,7 @@ bool is_run(const fs::path& path) {
   return false;
 }
 
-/// Folders in alphabetical order. A hidden one may be an incomplete copy.
+/// Returns folders in alphabetical order. Hidden ones may be incomplete copies.
 std::vector<fs::path> folders_in(const fs::path& path) {
   std::vector<fs::path> out;
   for (const auto& entry : fs::directory_iterator(path))
@@ -62,8 +62,8 @@ std::vector<fs::path> folders_in(const fs::path& path) {
   return out;
 }
 
-/// The names of the folders of a sweep's cells: others may be of a sweep that was there before. Nothing if
-/// its file is missing, or is not valid for this version and its plugins.
+/// Returns the folder names of a sweep's cells: others may belong to a previous sweep there.
+/// Nothing if its file is missing, or invalid for this version and its plugins.
 std::optional<std::set<std::string>> cells_of(const fs::path& sweep) {
   const fs::path file = sweep / "sweep.toml";
   if (!fs::exists(file)) return std::nullopt;
@@ -76,7 +76,7 @@ std::optional<std::set<std::string>> cells_of(const fs::path& sweep) {
   return out;
 }
 
-/// The validation record of the best checkpoint; before there is one, the last.
+/// Returns the best checkpoint's validation record; before there is one, the last record.
 std::optional<Score> best_validation(const RecordedRun& run) {
   const Record* found = nullptr;
   for (const Record& record : run.metrics)
@@ -114,7 +114,7 @@ ReportedRun read_reported_run(const fs::path& path) {
   run.validation = best_validation(run.record);
   if (const fs::path test = path / "test.json"; fs::exists(test)) {
     const Json object = read_object(test);
-    // A sweep evaluates data without a test split on the validation split.
+    // A sweep uses the validation split for data without a test split.
     const bool validated = object.value("split", Json()) == "validation";
     (validated ? run.validation : run.test) =
         Score{number_of(object, "loss"), number_of(object, "accuracy"),
@@ -130,7 +130,7 @@ ReportedRun read_reported_run(const fs::path& path) {
   return run;
 }
 
-/// The cell of a sweep, of which nothing is said but its damage if it is damaged.
+/// Reads a cell of a sweep. For a damaged cell, only the damage is reported.
 ReportedRun read_cell_of(const Manifest& manifest, const fs::path& path) {
   ReportedRun run;
   run.record.name = path.lexically_normal().string();
@@ -149,7 +149,7 @@ const Table* table_of(const Results& results, const char* name) {
   return results.kind == "ablate" && found != results.tables.end() ? &*found : nullptr;
 }
 
-/// A cell of a sweep as its results list it, for want of its directory.
+/// Returns a cell of a sweep as listed in its results, if its directory is missing.
 ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t r,
                         const Table& variants) {
   const auto text = [&](const char* name) { return text_at(cells, r, cells.find(name)); };
@@ -190,7 +190,7 @@ ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t
   return run;
 }
 
-/// Reads paths, each file and directory once however it is named.
+/// Reads paths, each file and directory only once, however it is named.
 class Reader {
  public:
   void read(const fs::path& path) {
@@ -214,7 +214,7 @@ class Reader {
  private:
   bool is_new(const fs::path& path) { return seen_.insert(fs::canonical(path)).second; }
 
-  /// Whether it was not read before.
+  /// Returns whether it had not been read before.
   bool read_file(const fs::path& path) {
     if (!is_new(path)) return false;
     inputs.results.push_back(
@@ -232,17 +232,17 @@ class Reader {
                                                                      sweep.results, "variants");
     if (!cells || sweep.metric().empty()) return;
     for (size_t r = 0; r < cells->rows.size(); ++r)
-      if (!is_waiting(*cells, r, "search"))  // trials that are not needed never begin
+      if (!is_waiting(*cells, r, "search"))  // trials that are not needed never start
         inputs.runs.push_back(listed_cell(sweep, *cells, r, *variants));
   }
 
-  /// Reads the JSON files of a folder that hold results; whether there are any.
+  /// Reads a folder's JSON files that hold results; returns whether there are any.
   bool read_results_in(const fs::path& path) {
     std::vector<fs::path> files;
     for (const auto& entry : fs::directory_iterator(path)) {
       if (!entry.is_regular_file() || entry.path().extension() != ".json") continue;
       const Json json = try_parse_json(data::read_text_file(entry.path()));
-      if (!json.is_object() || json.contains("tables"))  // damaged ones are errors
+      if (!json.is_object() || json.contains("tables"))  // damaged results are errors
         files.push_back(entry.path());
     }
     std::ranges::sort(files);
@@ -250,7 +250,7 @@ class Reader {
     return !files.empty();
   }
 
-  /// Whether there was anything to read.
+  /// Returns whether there was anything to read.
   bool read_folder(const fs::path& path) {
     if (fs::is_directory(path / "cells")) {  // a sweep
       const Manifest manifest = read_manifest(path);
