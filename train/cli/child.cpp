@@ -19,10 +19,10 @@ std::string read_file_in_child(const data::RegularFile& file, bool json) {
   std::vector<std::string> arguments{
       "data", "check", "hdf5", "--in-process", "--stdin", std::filesystem::absolute(path).string()};
   if (json) arguments.push_back("--json");
-  // It needs no plugins, is no rank, and multiplies no matrices.
+  // It needs no plugins, is not a rank, and multiplies no matrices.
   std::vector<std::string> without = rank_variables();
   without.insert(without.end(), {plugins_variable, "OPENBLAS_NUM_THREADS"});
-  // The process limits its own processor time; this one ends it if it waits instead.
+  // The process limits its own processor time; this one kills it if it waits instead.
   const double seconds = 60 + 10 * static_cast<double>(file.size()) / (1 << 20);
   train::Child child({.arguments = arguments,
                       .err = "/dev/null",

@@ -1,4 +1,4 @@
-// The command line of the program, built on CLI11.
+// The program's command line, built on CLI11.
 #include "longhand/train/cli/command.h"
 
 #include <CLI/CLI.hpp>
@@ -25,7 +25,7 @@
 
 namespace longhand::cli {
 
-/// What a command does, and what run_program() does before it.
+/// A command's function, and what run_program() does before calling it.
 struct Runnable {
   std::function<int()> run;
   std::vector<std::function<void()>> checks;  // of arguments
@@ -40,7 +40,7 @@ struct ProgramState {
 
 namespace {
 
-constexpr size_t longest_message = 4000;  // bytes: names in files may be of any length
+constexpr size_t longest_message = 4000;  // bytes; names in files may have any length
 const std::set<std::string> free_texts = {"--prompt", "--caption", "--label", "--prefix"};
 
 /// Accepts numbers of type T for which `holds`; the error is "--limit: expected …, got …".
@@ -61,7 +61,7 @@ CLI::Validator integer_from_1(int bits) {
                          [=](int64_t n) { return n >= 1 && n <= int64_t{1} << bits; });
 }
 
-/// Accepts the value of an argument other than free text: not empty, and not a flag of the command.
+/// Accepts the value of an argument other than free text: neither empty nor a flag of the command.
 CLI::Validator value_of(const CLI::App& app, const std::string& name, const std::string& value) {
   return CLI::Validator(
       [=, &app](const std::string& text) {
@@ -79,7 +79,7 @@ CLI::Validator value_of(const CLI::App& app, const std::string& name, const std:
       "");
 }
 
-/// The type of a value, or of each in an optional or a list.
+/// The type of a value, or of each element of an optional or a list.
 template <class T>
 struct Single {
   using type = T;
@@ -104,7 +104,7 @@ ArgumentPage page_of(const CLI::Option& option) {
   return page;
 }
 
-/// Adds --plugin to the program and to every subcommand that runs something.
+/// Adds --plugin to the program and to every subcommand that runs anything.
 void add_plugin_options(CLI::App& app, std::vector<std::string>& plugins) {
   const auto subcommands = app.get_subcommands([](CLI::App*) { return true; });
   if (subcommands.empty() || !app.get_parent())
@@ -146,12 +146,12 @@ CommandPage page_of(const CLI::App& app) {
   return page;
 }
 
-/// The command that was chosen, or the group or the program itself.
+/// Returns the chosen command, group, or the program itself.
 CLI::App& selected_app(CLI::App& app) {
   return app.get_subcommands().empty() ? app : selected_app(*app.get_subcommands().front());
 }
 
-/// An error of CLI11 in the words of help.
+/// Rewords an error of CLI11 in the terms of the help.
 std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
   const auto shown = [&](std::string text) {
     for (const CLI::Option* const each : app.get_options())
@@ -168,13 +168,13 @@ std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
   if (const size_t at = text.find(missing); at != std::string::npos)  // "… FILE.json missing"
     return text.substr(0, at) + ": expected " +
            text.substr(at + missing.size(), text.rfind(' ') - at - missing.size());
-  return text.starts_with(": ") ? text.substr(2) : text;  // of an argument without a name
+  return text.starts_with(": ") ? text.substr(2) : text;  // for an argument without a name
 }
 
 std::string command_chosen = "version";
 
-/// Throws ConfigError for a format of --table that is unknown, and for a caption or a label of another one than
-/// tex.
+/// Throws ConfigError for an unknown --table format, and for a caption or a label with a format
+/// other than tex.
 void check_table(const Common& arguments) {
   const auto& [columns, caption, label] = arguments.style;
   if (!arguments.table.empty()) train::check_format(arguments.table);
@@ -184,7 +184,7 @@ void check_table(const Common& arguments) {
                      ": expected a name without {, }, %, # and \\");
 }
 
-/// At most n bytes from `begin` on.
+/// Returns at most n bytes, starting at `begin`.
 std::string text_at(const data::RegularFile& file, uint64_t begin, uint64_t n) {
   std::string text(std::min(n, file.size() - begin), '\0');
   file.read(begin, std::as_writable_bytes(std::span(text)));
@@ -240,7 +240,7 @@ Command Command::add_command(const std::string& name, std::function<int()> run) 
     }
     if (app != app_) app->require_subcommand(1);
     app = app->add_subcommand(word);
-    // GCC 14 takes the text for a part of a temporary name.
+    // GCC 14 takes the text to be part of a temporary name.
     const std::string command = name_of(*app);
     const CommandText& text = text_of_command(command);
     app->description(text.line);
@@ -371,7 +371,7 @@ int fail(const std::string& message, int code) {
   for (const char c : bounded(message, longest_message))
     line += c == '\n' ? (line.ends_with(':') ? " " : "; ") : std::string(1, c);
   if (launcher() && started_as().rank > 0) {
-    // An error that all ranks have is printed by the first one, which then ends the others.
+    // The first rank prints an error common to all ranks, and then ends the others.
     std::this_thread::sleep_for(std::chrono::seconds(3));
     line = train::rank_name(started_as().rank, train::host_name()) + ": " + line;
   }
@@ -379,7 +379,7 @@ int fail(const std::string& message, int code) {
   return code;
 }
 
-/// Throws ConfigError if a command was started as one of several processes, but runs in one.
+/// Throws ConfigError if a command was started as one of several processes but runs in only one.
 void check_ranks(const std::string& command, bool runs_on_ranks) {
   const int size = started_as().size;
   if (size == 1) return;
@@ -391,10 +391,10 @@ void check_ranks(const std::string& command, bool runs_on_ranks) {
                        " processes, but runs in a single one; use longhand-mpi ", command);
 }
 
-/// Sets the number of threads to that of the command line, or of the environment, with a warning if it is more
-/// than the process may run at a time.
+/// Sets the number of threads from the command line or the environment, with a warning if it is
+/// more than the process can run at once.
 void use_threads(std::optional<int64_t> given, bool quiet) {
-  // Not by CLI11: 2.1 would read it for all commands, and 2.4 would ignore an invalid value.
+  // Not by CLI11: 2.1 would read it for all commands, and 2.4 would ignore invalid values.
   const char* const text = std::getenv("LONGHAND_THREADS");
   if (!given && text && *text) {
     const std::string wrong = integer_from_1(30)(std::string(text));
@@ -432,8 +432,8 @@ int run_program(int argc, char** argv) {
 #undef COMMAND
   add_plugin_options(app, state.plugins);
   const std::vector<std::string> words(argv + 1, argv + std::max(argc, 1));
-  // The scripts of longhand completion ask for completions of the words that follow, which need not be a
-  // valid command line.
+  // The scripts of longhand completion ask for completions of the words that follow, which may not
+  // form a valid command line.
   if (words.size() > 2 && words[0] == "completion" && words[1] == "--") {
     for (const auto& [word, text] : completions(program.page(), {words.begin() + 2, words.end()}))
       print_stdout("{}{}{}\n", word, text.empty() ? "" : "\t", text);

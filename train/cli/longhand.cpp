@@ -5,7 +5,7 @@
 
 #if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 // A signal without a handler ends the process. This runs before the constructors of the shared
-// libraries, of which that of OpenBLAS takes most of the time until main().
+// libraries; OpenBLAS's takes most of the time until main().
 static void before_libraries() {
   longhand::cli::refuse_small_address_space(0);
   longhand::cli::catch_signals();

@@ -1,4 +1,4 @@
-// The program longhand-mpi: longhand as one of several processes that mpirun or srun has started.
+// The program longhand-mpi: longhand as one of several processes started by mpirun or srun.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -51,7 +51,7 @@ int main(int argc, char** argv) {
       close(nowhere);
     }
     code = longhand::cli::main(argc, argv);
-    // The others may be waiting for this rank. A run that was stopped has ended on all of them.
+    // The others may be waiting for this rank. A stopped run has ended on all of them.
     if (code != 0 && code != 75 && mpi && mpi->world().size() > 1) mpi->abort(code);
   }
   leave(code);

@@ -19,12 +19,12 @@
 #include "longhand/train/cli/output/output.h"
 #include "longhand/train/run/process.h"
 
-extern "C" void __gcov_dump() __attribute__((weak));  // where coverage is counted
+extern "C" void __gcov_dump() __attribute__((weak));  // in coverage builds
 
 namespace longhand::cli {
 namespace {
 
-// KiB, measured with OpenBLAS 0.3.21: small runs and evaluations work from here on. Each thread that
+// KiB, measured with OpenBLAS 0.3.21: the minimum for small runs and evaluations. Each thread that
 // OpenBLAS starts allocates 128 MiB and a stack.
 constexpr uint64_t of_process = 180'000, of_thread = 140'000;
 
@@ -34,7 +34,7 @@ void leave(int code) {
   std::fflush(nullptr);
   if (__gcov_dump) __gcov_dump();
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  std::exit(code);  // reports are made at exit
+  std::exit(code);  // reports are written at exit
 #else
   _exit(code);
 #endif

@@ -38,7 +38,7 @@ std::string program_words() {
 
 int threads_given() { return environment({"SLURM_CPUS_PER_TASK"}, 0); }
 
-// Those of Open MPI's mpirun, and of srun --mpi=pmix.
+// From Open MPI's mpirun, and from srun --mpi=pmix.
 std::vector<std::string> rank_variables() {
   return {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK"};
 }

@@ -46,7 +46,7 @@ Tensor random_ids(const Shape& shape, int64_t below, const Generator& generator)
 
 namespace {
 
-/// Mean seconds of one call, over as many calls as fit into the given time, at least one.
+/// Returns the mean seconds per call, over as many calls as fit into the given time, at least one.
 template <class F>
 double mean_seconds(double at_least, F f) {
   const double start = clock_seconds();
@@ -76,7 +76,7 @@ double products_per_second(double at_least) {
 }
 
 double exps_per_second(double at_least) {
-  static constexpr int64_t n = 4096, rounds = 64, tasks = 64;  // 4096 floats are 16 KiB
+  static constexpr int64_t n = 4096, rounds = 64, tasks = 64;  // 4,096 floats are 16 KiB
   return n * rounds * tasks / mean_seconds(at_least, [&] {
            parallel_for(tasks, 1, [&](int64_t begin, int64_t end) {
              std::vector<float> x(n), y(n);
@@ -113,18 +113,18 @@ int64_t page_faults() {
 
 constexpr int64_t warm_up = 2, fewest = 3;  // repetitions
 
-/// Whether `done` repetitions, which took `seconds`, are enough.
+/// Returns whether `done` repetitions in `seconds` are enough.
 bool are_enough(const BenchOptions& options, int64_t done, double seconds) {
   return options.repetitions ? done >= options.repetitions
                              : done >= fewest && seconds >= options.seconds;
 }
 
-/// Repeats `once`, which returns the seconds that its forward pass took.
+/// Repeats `once`, which returns the seconds of its forward pass.
 template <class F>
 BenchResult repeat(const BenchOptions& options, F once) {
-  constexpr double turn = 0.25, longest = 0.5;  // in seconds
+  constexpr double turn = 0.25, longest = 0.5;  // seconds
   std::vector<double> all, forward, products, exps;
-  double total = 0, since = 0;  // `since` the machine was last measured
+  double total = 0, since = 0;  // `since`: since the machine was last measured
   BenchResult result;
   int64_t faults = 0, expected = std::max<int64_t>(options.repetitions, fewest);
   const auto enough = [&](int64_t done) { return are_enough(options, done, total); };
@@ -137,7 +137,7 @@ BenchResult repeat(const BenchOptions& options, F once) {
       expected = std::max(fewest, static_cast<int64_t>(std::ceil(options.seconds / seconds)));
     if (options.on_progress) options.on_progress(i + 1 + warm_up, expected + warm_up);
     if (i < 0) {
-      // Before the machine is measured, which allocates too.
+      // Before the machine is measured, because that allocates too.
       result.allocated = static_cast<int64_t>(memory_stats().peak);
       continue;
     }
@@ -162,7 +162,7 @@ BenchResult repeat(const BenchOptions& options, F once) {
   return result;
 }
 
-/// The section [optimizer] as bench reads it.
+/// The section [optimizer] as read by bench.
 struct BenchOptimizer {
   OptimizerOptions optimizer{.type = "adam"};
   double lr = 1e-3;
@@ -173,7 +173,7 @@ struct BenchOptimizer {
   }
 };
 
-/// A model with an optimizer, and random tokens and targets to train it with.
+/// A model with an optimizer, and random tokens and targets for training.
 class StepBench {
  public:
   StepBench(const attention::TransformerConfig& shape, const BenchOptimizer& optimization,
@@ -199,7 +199,7 @@ class StepBench {
     model.after_step();
     return forward;
   }
-  /// Computes the logits as in evaluation, without gradients.
+  /// Computes the logits in evaluation mode, without gradients.
   void predict() {
     const NoGrad no_grad;
     model.forward(tokens_, {}, nn::Pass::evaluate());
@@ -215,7 +215,7 @@ class StepBench {
   Tensor tokens_, targets_;
 };
 
-/// A run of training steps and nothing else.
+/// Returns the request of a run with only training steps.
 MemoryRequest steps_alone(const attention::TransformerConfig& model, int64_t batch) {
   MemoryRequest out;
   out.model = model;
@@ -225,7 +225,7 @@ MemoryRequest steps_alone(const attention::TransformerConfig& model, int64_t bat
   return out;
 }
 
-// Values of width d and h (of the feed-forward part) read or written per token and layer, where
+// Values of width d, and h for the feed-forward part, read or written per token and layer, where
 // everything that can share a pass over memory does:
 //
 //   forward    norm 2d, q k v 4d, attention 4d, output 2d, residual 3d, norm 2d, feed-forward
@@ -233,8 +233,8 @@ MemoryRequest steps_alone(const attention::TransformerConfig& model, int64_t bat
 //   backward   feed-forward 5d + 8h, norm 3d, residual 3d, output 4d, attention 8d, q k v 9d,
 //              norm 3d, residual 3d
 //
-// so 22d + 4h, and 38d + 8h. What a layer of low rank computes between its two products stays in the
-// cache. The optimizer reads and writes 28 bytes per parameter.
+// so 22d + 4h, and 38d + 8h. Between its two products, a low-rank layer stays in the cache. The
+// optimizer reads and writes 28 bytes per parameter.
 StepWork model_work(const attention::TransformerConfig& c, double tokens, double parameters) {
   const auto d = static_cast<double>(c.d_model), h = static_cast<double>(c.d_mlp);
   const double n = tokens, layers = static_cast<double>(c.layers);
@@ -242,9 +242,9 @@ StepWork model_work(const attention::TransformerConfig& c, double tokens, double
   for (const attention::LinearLayer& linear : c.linear_layers())
     weights += static_cast<double>(linear.weights());
   if (c.per_token) weights += d * static_cast<double>(c.classes);
-  // What surrounds the variants: for short convolutions 2 values each read and written per channel,
-  // for a gate its product, and g and the product with the result; for norms their rows. And of the
-  // feed-forward part one exponential for each hidden number, unless its activation is relu.
+  // What surrounds the variants: per channel, 2 values read and written by short convolutions; for
+  // a gate, its product, and g and the product with the result; for norms, their rows. The
+  // feed-forward part adds one exponential per hidden element, unless its activation is relu.
   double channels = 0, around = 0, exps = 0;
   for (int64_t layer = 0; layer < c.layers; ++layer) {
     if (c.mlp != nn::FeedForward::Kind::relu) exps += h;
@@ -266,7 +266,7 @@ StepWork model_work(const attention::TransformerConfig& c, double tokens, double
   return {forward, backward, {}, {}, {0, 0, 28 * parameters}};
 }
 
-/// The share of the work of attention that a rank does, of `ranks` to a sequence.
+/// Returns the share of attention's work on one of `ranks` ranks that share each sequence.
 double share_of_rank(const attention::Variant& variant, bool causal, int64_t ranks) {
   using attention::SequencePath;
   const auto P = static_cast<double>(ranks);
@@ -275,14 +275,14 @@ double share_of_rank(const attention::Variant& variant, bool causal, int64_t ran
       return 1;
     case SequencePath::keys:
     case SequencePath::ring:
-      // Of causal attention, the queries of the last rank see most of the keys: 1 - (1 - 1 / P)².
+      // With causal attention, the last rank's queries see most of the keys: 1 - (1 - 1 / P)².
       return (causal ? 2 - 1 / P : 1) / P;
     default:
       return 1 / P;
   }
 }
 
-/// Adds `times` the work of a variant on a sequence of `tokens` tokens.
+/// Adds `times` the work of a variant on a sequence with `tokens` tokens.
 void add_attention(StepWork& to, const attention::Variant& variant, int64_t tokens, double times) {
   const attention::Work work = variant.work(tokens, tokens);
   const auto of = [&](const attention::Work::Counts& counts) {
@@ -292,11 +292,11 @@ void add_attention(StepWork& to, const attention::Variant& variant, int64_t toke
   to.attention_backward = to.attention_backward + of(work.backward);
 }
 
-/// Calls `with` for the variant of each layer, constructed without the rest of the model.
+/// Calls `with` for each layer's variant, constructed without the rest of the model.
 void for_variants(const attention::TransformerConfig& model,
                   const std::function<void(const attention::Variant&)>& with) {
-  const DryRun dry(double{int64_t{1} << 45});                        // of sizes for any machine
-  std::map<std::string, std::unique_ptr<attention::Variant>> first;  // by type: owns what is shared
+  const DryRun dry(double{int64_t{1} << 45});                        // large enough for any sizes
+  std::map<std::string, std::unique_ptr<attention::Variant>> first;  // by type; owns shared ones
   for (int64_t layer = 0; layer < model.layers; ++layer) {
     attention::Config config = model.attention_config(layer);
     const std::string& type = model.attention_of(layer);

@@ -14,7 +14,7 @@
 namespace longhand::train {
 namespace {
 
-// The usual models: L encodes and classifies a long sequence, M is a byte-level language model.
+// The usual models: L encodes and classifies long sequences, M is a byte-level language model.
 void set_model(const std::string& name, Config& config) {
   static const std::map<std::string, std::vector<std::string>> presets = {
       {"L",
@@ -45,12 +45,12 @@ Config without_variant(const BenchGrid& a) {
   return config;
 }
 
-/// The options of [model].
+/// Returns the options of [model].
 attention::TransformerConfig model_of(const Config& config) {
   return read_options<attention::TransformerConfig>(config.model());
 }
 
-/// The options of [attention] that the variants declare; a single variant is that of all layers.
+/// Returns the [attention] options that variants declare; a single variant is for all layers.
 std::set<std::string> options_of(std::vector<std::string> variants, int64_t layers) {
   if (variants.size() == 1) variants.resize(static_cast<size_t>(layers), variants.front());
   std::set<std::string> names{"type"};
@@ -60,7 +60,7 @@ std::set<std::string> options_of(std::vector<std::string> variants, int64_t laye
   return names;
 }
 
-/// Throws ConfigError for options of [attention] that none of the variants declares.
+/// Throws ConfigError for options of [attention] that no variant declares.
 void check_declared(const Config& config, const std::vector<BenchCell>& cells) {
   const int64_t layers = model_of(config).layers;
   std::set<std::string> known;
@@ -71,8 +71,8 @@ void check_declared(const Config& config, const std::vector<BenchCell>& cells) {
                        ": none of the variants has this option");
 }
 
-/// Whether attention.dropout, if it were given, would apply to every layer whose variant declares it,
-/// and to at least one that sets none of its own.
+/// Returns whether attention.dropout, if given, would apply to every layer whose variant declares
+/// it, and to at least one layer that sets none of its own.
 bool drops_probabilities(const Config& config) {
   EffectiveSections values;
   const attention::TransformerConfig model = read_model(config, nullptr, &values);

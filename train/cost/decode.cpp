@@ -17,16 +17,16 @@
 namespace longhand::train {
 namespace {
 
-constexpr int64_t settled = 1024;  // tokens after which a state grows without end, or not at all
-constexpr int64_t warm_up = 2;     // steps that are not counted
+constexpr int64_t settled = 1024;  // tokens after which a state grows forever, or not at all
+constexpr int64_t warm_up = 2;     // uncounted steps
 constexpr double rate_seconds = 0.01;
 constexpr int64_t most_memory = int64_t{256}
                                 << 20;  // in which rates are measured: exceeds all caches
 
-/// Steps measured after a context: few, so that it stays about as long as it is said to be.
+/// Returns the steps measured after a context: few, so that its length stays about the same.
 int64_t most_steps(int64_t context) { return std::max<int64_t>(4, context / 8); }
 
-/// Random tokens of a batch, which are given again and again.
+/// Returns random tokens of a batch, which are reused.
 std::vector<attention::Token> random_tokens(const attention::TransformerConfig& model, bool uses_x,
                                             const DecodeOptions& options) {
   const int64_t B = options.batch, H = model.heads, G = model.kv_heads ? model.kv_heads : H,
@@ -45,12 +45,12 @@ std::vector<attention::Token> random_tokens(const attention::TransformerConfig& 
   return out;
 }
 
-/// How fast this machine passes over some numbers at best, because other work on the machine does not
-/// belong to a limit: bytes read in a second; or, with `writes`, read and written, of which each counts once.
+/// Returns this machine's best rate of passing over elements, since other load is not part of a
+/// limit: bytes read per second; or, with `writes`, read and written, each counted once.
 double memory_rate(Tensor& numbers, bool writes) {
   constexpr double turn = rate_seconds / 10;
-  constexpr int64_t lanes = 64, block = int64_t{1} << 15;  // numbers
-  std::atomic<float> sink = 0;                             // so that sums are computed
+  constexpr int64_t lanes = 64, block = int64_t{1} << 15;  // elements
+  std::atomic<float> sink = 0;                             // forces the sums to be computed
   const auto pass = [&](int64_t begin, int64_t end) {
     simd([&, x = numbers.data<float>()] {
       float sums[lanes] = {};
@@ -75,13 +75,13 @@ double memory_rate(Tensor& numbers, bool writes) {
   return best;
 }
 
-/// The best of three measurements of a rate.
+/// Returns the best of three measurements of a rate.
 double best_of(double (&rate)(double at_least)) {
   return std::max({rate(rate_seconds), rate(rate_seconds), rate(rate_seconds)});
 }
 
-/// What one more token of a sequence costs in forward(), by its formula. The formula of causal attention
-/// is quadratic in the tokens at most, apart from blocks, over which the difference is a mean.
+/// Returns the cost of one more token in forward(), by its formula. Formulas of causal attention
+/// are at most quadratic in the tokens, apart from blocks, over which the difference is a mean.
 attention::Work::Counts work_of_token(const attention::Variant& variant, int64_t context) {
   const int64_t low = context - context / 2, high = context + context / 2 + 1;
   const auto after = variant.work(high, high).forward, before = variant.work(low, low).forward;
@@ -90,7 +90,7 @@ attention::Work::Counts work_of_token(const attention::Variant& variant, int64_t
           (after.exponentials - before.exponentials) / tokens};
 }
 
-/// The variant, if it can be measured.
+/// Returns the variant, if it can be measured.
 std::unique_ptr<attention::Variant> checked(const Config& config, const DecodeOptions& options) {
   check_bench(config, true);
   const attention::TransformerConfig model = read_model(config, nullptr);
@@ -103,7 +103,7 @@ std::unique_ptr<attention::Variant> checked(const Config& config, const DecodeOp
       variant->capabilities().decodes, model.attention,
       ": this variant has no decoder; `longhand variants` prints those that have one");
   check<ConfigError>(variant->config().causal, "bench decode: expected a causal model");
-  // A cache that grows is copied, keys and values one after the other.
+  // A growing cache is copied, keys and values one after the other.
   const double bytes =
       1.25 * static_cast<double>(options.batch * variant->state_bytes(decode_length(options)));
   const MemoryLimit limit = machine_memory();
@@ -127,7 +127,7 @@ std::vector<DecodeCost> bench_decode(const Config& config, const DecodeOptions& 
   const int64_t batch = options.batch, constant = variant->state_bytes(settled);
   const auto tokens = random_tokens(model, variant->capabilities().uses_x, options);
   const double products = best_of(products_per_second), exps = best_of(exps_per_second);
-  // Read once for all sequences. A token needs only a row of parameters that belong to positions.
+  // Read once for all sequences. Of parameters that belong to positions, a token needs only a row.
   const int64_t weights =
       variant->capabilities().fixed_length
           ? 0
@@ -140,7 +140,7 @@ std::vector<DecodeCost> bench_decode(const Config& config, const DecodeOptions& 
     std::vector<double> seconds;
     double total = 0;
     attention::Decoder::Traffic traffic;
-    do {  // again from the start, if steps are too short
+    do {  // repeated from the start if steps are too short
       const auto decoder = variant->decoder(batch);
       for (int64_t i = 0; i < before; ++i) decoder->append(tokens[i % tokens.size()]);
       for (int64_t i = -warm_up; i < most_steps(context); ++i) {

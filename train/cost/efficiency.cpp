@@ -29,7 +29,7 @@ std::vector<CostSlope> slopes_of(const std::vector<Cost>& costs, int64_t Cost::*
 }
 
 Crossover crossover(const std::map<double, double>& exact, const std::map<double, double>& other) {
-  double before = 0, from = 0;  // the longest length at which it is not better, and the next one
+  double before = 0, from = 0;  // longest length at which it is not better, and the next one
   for (const auto& [length, cost] : exact) {
     if (!other.contains(length)) continue;
     const bool better = other.at(length) < cost;

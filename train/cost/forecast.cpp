@@ -23,25 +23,25 @@ using attention::TransformerConfig;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-/// What is sent in a step, by its purpose.
+/// What a step sends, by purpose.
 enum Purpose {
-  sequence,    // between the ranks of a sequence
+  sequence,    // between ranks that share a sequence
   gradients,   // sums of buckets
   small,       // sums of losses and counts
-  parameters,  // parts of them, if the state of the optimizer is divided
+  parameters,  // parameter parts, if the optimizer's state is divided
   purposes
 };
 struct Sent {
   double seconds = 0, bytes = 0, operations = 0;
 };
 
-/// The first rank of a dry run, which counts what it sends.
+/// The first rank of a dry run, which counts the bytes it sends.
 class DryRanks : public Communicator {
  public:
   enum class Role { all, data, sequence };  // in the order of RankGrid's splits
-  /// All of them together.
+  /// Totals over all of them.
   struct Log {
-    /// The members of Sent, of each purpose.
+    /// The members of Sent, for each purpose.
     std::vector<double> numbers = std::vector<double>(3 * purposes);
     Sent last{};           // the last sum over a sequence
     const void* summed{};  // its tensor
@@ -68,7 +68,7 @@ class DryRanks : public Communicator {
       log_.last = sent, log_.summed = x.address();
       return {};
     }
-    // Gradients and losses are summed over the ranks of a sequence, then over those of a column.
+    // Gradients and losses are summed over the ranks that share a sequence, then over a column.
     const Purpose purpose = x.dtype() == DType::i64 || x.numel() <= 16 ? small : gradients;
     log_.add(purpose, sent);
     if (log_.summed == x.address()) {
@@ -105,7 +105,7 @@ class DryRanks : public Communicator {
   Traffic traffic() const override { return {}; }
 
  private:
-  /// `x`: the larger one of what the rank gives and gets.
+  /// `x`: the larger of the rank's input and output.
   Sent sent_by(Collective operation, const Tensor& x) const {
     const double bytes = number(x.bytes());
     return {rates_.seconds(operation, size(), bytes), bytes_sent(operation, size(), bytes), 1};
@@ -127,8 +127,8 @@ double ComputeRates::seconds(const Work& of_rest, const Work& of_attention) cons
   return rest * limit(of_rest, machine) + attention * limit(of_attention, machine);
 }
 
-// Minimises Σ (x r + y a - 1)² + w ((x - 1)² + (y - 1)²), where r and a are the limits of a sample
-// divided by its seconds, in units of the ratio c that alone fits best; w is small.
+// Minimises Σ (x r + y a - 1)² + w ((x - 1)² + (y - 1)²), where r and a are a sample's limits
+// divided by its seconds, in units of the best single ratio c; w is small.
 ComputeRates fit_compute(const std::vector<StepSample>& samples, const Machine& machine) {
   constexpr double weight = 1e-3;
   check(!samples.empty(), "forecast: expected at least one measured step");
@@ -150,7 +150,7 @@ ComputeRates fit_compute(const std::vector<StepSample>& samples, const Machine& 
   }
   const double determinant = rr * aa - ra * ra, least = 0.05;
   double x = (r1 * aa - a1 * ra) / determinant, y = (a1 * rr - r1 * ra) / determinant;
-  // Noise may ask for less than nothing of one part; the other one then fits the rest.
+  // Noise may make one part negative; the other one then fits the rest.
   if (x < least) x = least, y = (a1 - ra * x) / aa;
   if (y < least) y = least, x = (r1 - ra * y) / rr;
   return {machine, c * x, c * y};
@@ -248,13 +248,13 @@ Forecast forecast(const ForecastRequest& r, const Split& split) {
   if (split.ranks() > 1) {
     const double buckets = std::max(1.0, sent(gradients).operations);
     out.gradients = sent(gradients).seconds;
-    // Gradients leave during the backward pass of the last of a rank's parts: the first bucket after
-    // the time from one to the next, the last one after the pass.
+    // Gradients leave during the backward pass of the last of a rank's parts: the first bucket
+    // after the time between two buckets, the last one after the pass.
     const int64_t parts = request.micro_batches(split.data_ranks) / split.data_ranks;
     const double pass = backward / number(std::max<int64_t>(1, parts));
     const double exposed = std::max(out.gradients / buckets, pass / buckets + out.gradients - pass);
     if (r.has_free_cores) out.hidden = std::max(0.0, out.gradients - exposed);
-    // What else is summed, and whether any rank stops or saves.
+    // Other sums, and whether any rank stops or saves.
     out.gradients += sent(small).seconds + 2 * r.network.seconds(Collective::sum, split.ranks(), 8);
     out.sent += sent(gradients).bytes + sent(small).bytes +
                 2 * bytes_sent(Collective::sum, split.ranks(), 8);
@@ -282,7 +282,7 @@ Choice choose(const std::vector<Forecast>& all, const MemoryLimit& limit) {
   check(!all.empty(), "forecast: expected at least one forecast to choose from");
   constexpr double equal = 1.02;
   const bool any_fits = std::ranges::any_of(all, &Forecast::fits);
-  // Of those that do not fit, the one that needs the least memory is the best.
+  // If none fits, the one that needs the least memory is best.
   const auto value = [](const Forecast& f) { return f.fits ? f.seconds() : f.memory; };
   const auto best_of = [&](bool fits, const Forecast* without) {
     const Forecast* best = nullptr;

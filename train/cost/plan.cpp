@@ -16,10 +16,10 @@ namespace {
 
 constexpr double mib = 1 << 20;
 
-/// The cores that this process may use.
+/// Returns the number of cores that this process may use.
 int64_t cores() { return std::max<int64_t>(1, std::thread::hardware_concurrency()); }
 
-/// What the ranks have, if all of them run on this machine.
+/// Sets the ranks' resources if all of them run on this machine.
 void share_machine(ForecastRequest& request, int64_t ranks, const MemoryLimit& machine) {
   const double needed = static_cast<double>(ranks * threads());
   request.cores_per_thread = std::min(1.0, static_cast<double>(cores()) / needed);
@@ -31,7 +31,7 @@ void share_machine(ForecastRequest& request, int64_t ranks, const MemoryLimit& m
 /// The forecasts for one length and number of ranks.
 struct Group {
   int64_t length = 0, ranks = 0;
-  double one = 0;  // seconds of one rank
+  double one = 0;  // seconds with one rank
   std::vector<Forecast> forecasts{};
   std::optional<Choice> choice{};  // nothing: no split can train
 
@@ -125,7 +125,7 @@ Table forecast_table(const std::vector<Group>& groups) {
   return table;
 }
 
-/// For each length, the number of ranks to take: the fewest of those that are about as fast as the fastest.
+/// Recommends, for each length, the fewest ranks that are about as fast as the fastest.
 std::string summary_of(const std::vector<Group>& groups) {
   constexpr double equal = 1.05;
   std::string out;

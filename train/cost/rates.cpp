@@ -20,21 +20,21 @@ namespace {
 constexpr std::array names = {"sum",   "all_gather", "sum_scatter", "all_to_all",
                               "shift", "broadcast",  "barrier"};
 constexpr double element = 4;           // bytes
-constexpr double small_sum = 1024 * 4;  // up to this, a sum is one all_gather: see mpi.cpp
+constexpr double small_sum = 1024 * 4;  // up to this size, a sum is one all_gather: see mpi.cpp
 
-/// The number of rounds in which every rank can reach every other one.
+/// Returns the number of rounds in which every rank can reach every other.
 double rounds(int64_t ranks) {
   double out = 0;
   for (int64_t reached = 1; reached < ranks; reached *= 2) ++out;
   return out;
 }
 
-/// An operation on tensors of a size, ready to be repeated.
+/// Returns an operation on tensors of a size, ready to be repeated.
 std::function<void()> operation_on(Communicator& ranks, Collective operation, int64_t bytes) {
   const int64_t P = ranks.size(), n = bytes / 4;
   switch (operation) {
     case Collective::sum:
-      // Of zeros, which stay zeros.
+      // Zeros stay zeros.
       return [&ranks, x = Tensor::full({n}, 0)]() mutable { ranks.sum(x); };
     case Collective::all_gather:
       return [&ranks, x = Tensor::full({n / P}, 1)] { ranks.all_gather(x); };
@@ -54,7 +54,7 @@ std::function<void()> operation_on(Communicator& ranks, Collective operation, in
   return {};
 }
 
-/// Seconds of the slowest rank in each of these repetitions, which begin together.
+/// Returns the seconds of the slowest rank in each of these repetitions, which start together.
 std::vector<double> repeat(Communicator& ranks, int64_t repetitions,
                            const std::function<void()>& operation) {
   std::vector<double> own;
@@ -76,7 +76,7 @@ CollectiveTime measure(Communicator& ranks, const CollectiveBench& options, Coll
                        int64_t bytes) {
   constexpr int64_t warm_up = 2, fewest = 5, most = 1000;
   const std::function<void()> run = operation_on(ranks, operation, bytes);
-  // The same on all ranks, so they agree on the number of repetitions.
+  // Equal on all ranks, so that they agree on the number of repetitions.
   const double first = quantile(repeat(ranks, warm_up + 1, run), 0);
   const auto repetitions =
       static_cast<int64_t>(std::clamp<double>(options.seconds / first, fewest, most));
@@ -90,7 +90,7 @@ CollectiveTime measure(Communicator& ranks, const CollectiveBench& options, Coll
           repetitions};
 }
 
-/// Bytes that leave a rank one after the other, which the bandwidth refers to.
+/// Returns the bytes that leave a rank serially, to which the bandwidth refers.
 double serial_bytes(const CollectiveTime& t) {
   const auto bytes = static_cast<double>(t.bytes);
   return t.operation == Collective::broadcast ? bytes * rounds(t.ranks)
@@ -185,7 +185,7 @@ std::vector<CollectiveRate> rates_in(const Results& results, const std::string& 
   const auto found = std::ranges::find(results.tables, "rates", &Table::name);
   check<DataError>(results.kind == "bench comm" && found != results.tables.end(), source,
                    ": expected results of longhand-mpi bench comm, got those of ", results.kind);
-  // Numbers without a fraction may have been read as integers.
+  // Integral values may have been read as integers.
   const auto number = [&](const Cell& cell) {
     check<DataError>(!std::holds_alternative<std::string>(cell), source,
                      ": expected a number in the table rates, got text");

@@ -19,13 +19,13 @@
 
 namespace longhand::train {
 
-/// A step of one rank, with its phases and what it sends.
+/// A step on one rank, with its phases and what it sends.
 struct TimedStep {
   double begin = 0, seconds = 0;
   int64_t bytes = 0, tokens = 0;
   std::vector<Span> spans{};
 
-  /// The seconds in which something is sent.
+  /// Returns the seconds in which something is sent.
   double communication() const {
     std::vector<Span> sent;
     std::ranges::copy_if(spans, std::back_inserter(sent), &Span::sends);
@@ -60,7 +60,7 @@ void fields(Is<TimedStep> auto& s, auto& f) {
 
 namespace {
 
-/// A model that trains some steps at a time.
+/// A model that trains a few steps at a time.
 class Runner {
  public:
   Runner(Config config, Communicator& ranks)
@@ -147,7 +147,7 @@ Scaling measure_scaling(Communicator& world, const Config& config, const Scaling
   const auto joint = make_runner(config, world);
   Scaling out;
   std::vector<TimedStep> steps;
-  if (single) single->run(2);  // the first steps take memory
+  if (single) single->run(2);  // the first steps allocate memory
   joint->run(2);
   const auto seconds = [&](Runner& runner) {
     const double begin = clock_seconds();

@@ -21,8 +21,8 @@ std::string text_of(const Options& section, const std::string& key) {
   return given ? to_string(given->value) : "no value";
 }
 
-/// Throws ConfigError unless both runs have the same data, and gives the second one the seed of the
-/// first.
+/// Throws ConfigError unless both runs have the same data, and gives the second one the first one's
+/// seed.
 void match_data(const SavedModel& first, SavedModel& other) {
   const Options &a = first.config.data(), &b = other.config.data();
   const auto require = [&](const std::string& key) {
@@ -35,9 +35,9 @@ void match_data(const SavedModel& first, SavedModel& other) {
   std::vector<std::string> keys = a.keys();
   for (const std::string& key : b.keys())
     if (!a.has(key)) keys.push_back(key);
-  // Random splits of a file: test examples of one run may be training examples of another.
+  // With random splits of a file, one run's test examples may be another's training examples.
   const bool generated = !a.has("path") && !b.has("path");
-  // Options of another task that --set has replaced.
+  // Options of another task, replaced by --set.
   const auto is_unused = [&](const std::string& key) {
     return (!a.has(key) || a.is_optional(key)) && (!b.has(key) || b.is_optional(key));
   };
@@ -90,14 +90,14 @@ void check_outputs(const SavedModel& first, const Member& a, const SavedModel& r
                      ": members of an ensemble need the same classes");
 }
 
-/// The scores of the ensemble, compared with the mean of those of its members.
+/// Returns the ensemble's scores compared with the mean of its members' scores.
 ScoreDifference gain_of(const SegmentScores& scores) {
   std::vector<ExampleScores> members;
   for (const Scores& member : scores.members) members.push_back(member.examples);
   return difference(scores.ensemble->examples, mean(members));
 }
 
-/// Rows of the members, of their mean, of the ensemble and of its gain.
+/// Adds rows for the members, their mean, the ensemble and its gain.
 void add_rows(const std::vector<Member>& members, const SegmentScores& scores,
               const RowField& first, Table& table) {
   const auto add = [&](const std::string& label, const std::string& attention, Cell draw,

@@ -15,8 +15,8 @@
 namespace longhand::train {
 namespace {
 
-/// Returns the token that `uniform`, in [0, 1), selects from softmax(logits / temperature) among the
-/// top_k largest logits.
+/// Returns the token that `uniform`, in [0, 1), selects from softmax(logits / temperature),
+/// restricted to the top_k largest logits.
 int64_t choose(const std::vector<double>& logits, const GenerateOptions& options, double uniform) {
   std::vector<int64_t> order(logits.size());
   std::iota(order.begin(), order.end(), int64_t{0});
@@ -44,7 +44,7 @@ Tensor tokens_of(std::string_view text) {
   return tokens;
 }
 
-/// Predictions of a model for a growing text.
+/// A model's predictions for a growing text.
 class Reader {
  public:
   Reader(attention::Transformer& model, size_t prompt)
@@ -55,7 +55,7 @@ class Reader {
       decodes_ = decodes_ && model.kernel(i).capabilities().decodes;
   }
 
-  /// Logits of the byte after `text`, which begins with the text of the last call.
+  /// Returns the logits of the byte after `text`, which begins with the text of the previous call.
   std::vector<double> logits(std::string_view text) {
     if (text.size() - first_ > most_) {
       first_ = text.size() - std::max<size_t>(1, most_ / 2);

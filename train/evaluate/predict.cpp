@@ -19,8 +19,8 @@
 namespace longhand::train {
 namespace {
 
-/// For each example of the dataset, the row of its first prediction, in the order of examples; at the
-/// end the number of all. `on_count` gets the number so far after every batch, and may throw.
+/// Returns the row of each example's first prediction, in example order, followed by the total.
+/// `on_count` receives the count so far after every batch, and may throw.
 std::vector<int64_t> first_rows(const data::Dataset& dataset, const EvaluationOptions& options,
                                 const std::function<void(int64_t)>& on_count) {
   EvaluationOptions quiet = options;
@@ -48,7 +48,7 @@ std::vector<int64_t> first_rows(const data::Dataset& dataset, const EvaluationOp
   return rows;
 }
 
-/// The row of the next prediction for an example.
+/// Returns the row of the next prediction for an example.
 int64_t next_row(int64_t example, std::vector<int64_t>& next, Predictions& out) {
   const int64_t row = next[static_cast<size_t>(example)]++;
   check<Error>(row < out.size(), "predict: the data have changed since targets were counted");
@@ -56,7 +56,7 @@ int64_t next_row(int64_t example, std::vector<int64_t>& next, Predictions& out) 
   return row;
 }
 
-/// put() of numbers and labels: a row for each example.
+/// put() for numbers and labels: one row per example.
 void put_values(const Prediction& prediction, const data::Batch& batch,
                 std::span<const int64_t> examples, std::vector<int64_t>& next, Predictions& out) {
   const bool labels = batch.targets.dtype() == DType::u8;
@@ -74,7 +74,7 @@ void put_values(const Prediction& prediction, const data::Batch& batch,
   }
 }
 
-/// Writes the prediction of a batch to the next rows of its examples, which have these numbers.
+/// Writes a batch's prediction to the next rows of its examples, whose indices are `examples`.
 void put(const Prediction& prediction, const data::Batch& batch, std::span<const int64_t> examples,
          std::vector<int64_t>& next, Predictions& out) {
   if (batch.targets.dtype() != DType::i32)
@@ -117,7 +117,7 @@ void put_number(std::string& out, float value) {
     fmt::format_to(std::back_inserter(out), "\"{}\"", name_of_not_finite(value));
 }
 
-/// f(i) for i = begin … end-1, as a list.
+/// Returns the list of f(i) for i = begin … end-1.
 template <class F>
 void put_list(std::string& out, int64_t begin, int64_t end, F&& f) {
   out += '[';
@@ -128,7 +128,7 @@ void put_list(std::string& out, int64_t begin, int64_t end, F&& f) {
   out += ']';
 }
 
-/// Whether the format of a file is JSON Lines. Throws ConfigError for a name of no format.
+/// Returns whether a file is JSON Lines. Throws ConfigError for a name of unknown format.
 bool is_json_lines(const std::string& out) {
   const std::filesystem::path extension = std::filesystem::path(out).extension();
   if (out.empty() || extension == ".jsonl") return true;
@@ -248,7 +248,7 @@ void check_predictions_path(const std::string& out) { is_json_lines(out); }
 
 void check_predictions_memory(const std::string& out, int64_t targets, int64_t classes,
                               double available) {
-  // The values, and the file, which is made in memory: numbers as text, or values twice.
+  // The values, plus the file, which is built in memory: numbers as text, or values twice.
   const double each = is_json_lines(out) ? 4 + 16 : 4 + 8;
   const double bytes = each * static_cast<double>(targets) * static_cast<double>(classes);
   check<ConfigError>(bytes <= available, "predictions of ", with_commas(targets),

@@ -24,10 +24,10 @@ const void* address(const Tensor& t) {
   return t.defined() && is_float(t.dtype()) ? t.address() : nullptr;
 }
 
-/// Ends the step at the first bad operation.
+/// Thrown to end the step at the first bad operation.
 struct Found {};
 
-/// Records every operation, and finds the first one whose result or gradient is not finite.
+/// Records every operation, and finds the first one with a non-finite result or gradient.
 class Checker final : public OperationObserver {
  public:
   explicit Checker(const attention::Transformer& model) {
@@ -42,7 +42,7 @@ class Checker final : public OperationObserver {
     BadOperation now;
     now.operation = operation.name;
     now.layer = layer_of(operation.inputs);
-    bool masked = makes_masks(operation.name);  // or its input was
+    bool masked = makes_masks(operation.name);  // or of masked inputs
     for (const Variable& input : operation.inputs) {
       if (!input.defined() || !is_float(input.dtype())) continue;
       const auto name = names_.find(address(input.value()));
@@ -78,7 +78,7 @@ class Checker final : public OperationObserver {
   }
 
  private:
-  /// Whether -Inf may be the intended result of an operation.
+  /// Returns whether -Inf may be the intended result of an operation.
   static bool makes_masks(std::string_view operation) {
     return operation == "where" || operation == "log" || operation == "log_softmax";
   }
@@ -88,7 +88,7 @@ class Checker final : public OperationObserver {
     throw Found();
   }
 
-  /// The module of the parameters if they all belong to one inside the module that runs, else the latter.
+  /// Returns the parameters' module if all belong to one inside the running module, else that.
   std::string layer_of(std::span<const Variable> inputs) const {
     const nn::Running* const running = nn::Running::innermost();
     if (!running) return "loss";
@@ -101,7 +101,7 @@ class Checker final : public OperationObserver {
       const std::string module = found->second.substr(0, found->second.rfind('.'));
       if (path.empty()) return module;
       if (!module.starts_with(path + ".")) continue;
-      if (!layer.empty() && layer != module) return path;  // several layers of one input
+      if (!layer.empty() && layer != module) return path;  // several layers with the same input
       layer = module;
     }
     if (!layer.empty()) return layer;
@@ -110,8 +110,8 @@ class Checker final : public OperationObserver {
 
   std::set<const nn::Module*> modules_;                  // of the model that is trained
   std::map<const void*, std::string> names_;             // of parameters and buffers
-  std::unordered_map<uint64_t, BadOperation> recorded_;  // by number, until their rule ran
-  std::optional<BadOperation> overflow_;  // the first one whose result -Inf is not a mask
+  std::unordered_map<uint64_t, BadOperation> recorded_;  // by number, until their backward ran
+  std::optional<BadOperation> overflow_;  // the first one with a -Inf that is not a mask
 };
 
 std::vector<ValueRange> not_finite(const Checkpoint& checkpoint) {

@@ -13,15 +13,15 @@
 namespace longhand::train {
 namespace {
 
-/// log(e^a + e^b), also for -infinity.
+/// Returns log(e^a + e^b), also for -infinity.
 double log_add(double a, double b) {
   const double top = std::max(a, b);
   if (top == -std::numeric_limits<double>::infinity()) return top;
   return top + std::log1p(std::exp(-std::abs(a - b)));
 }
 
-/// Adds softmax(logits), for logits (..., C), to the probabilities whose logarithms are `sum`: so none of
-/// them becomes 0. As logits, these sums predict what their mean does.
+/// Adds softmax(logits), for logits (..., C), to probabilities kept as logarithms in `sum`, so that
+/// none becomes 0. Used as logits, these sums predict what their mean predicts.
 void add_probabilities(const Tensor& logits, Tensor& sum) {
   const Tensor own = log_softmax(Variable(logits.to(DType::f64))).value().contiguous();
   if (!sum) {
@@ -42,7 +42,7 @@ Scores empty_scores(int64_t examples) {
   return {{}, {std::vector<double>(n), std::vector<double>(n), std::vector<double>(n)}};
 }
 
-/// Adds the scores of a prediction for the examples of a batch, counted from `begin`.
+/// Adds the scores of a prediction for a batch's examples, counted from `begin`.
 void add(const Tensor& logits, const Tensor& targets, const data::Batch& batch,
          std::span<const int64_t> examples, int64_t begin, Scores& to) {
   std::vector<TargetScore> each;
@@ -151,7 +151,7 @@ ScoreDifference difference(const ExampleScores& a, const ExampleScores& b) {
 }
 
 double constant_loss(const data::Dataset& dataset, const EvaluationOptions& options) {
-  std::vector<double> means, squares;  // of each column: its mean, and the sum of squares around it
+  std::vector<double> means, squares;  // per column: mean, and sum of squares around it
   bool labels = false;
   double n = 0;
   for_each_segment(dataset, options, [&](const data::Segment&, const EvaluationOptions& own) {

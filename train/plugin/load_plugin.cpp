@@ -28,7 +28,7 @@ constexpr const char* remedy =
     "; build the plugin again with the headers of this Longhand (see longhand_add_plugin() of its "
     "CMake package)";
 
-/// Whether plugins find the library in this program: whether the linker knows one of its symbols.
+/// Returns whether plugins find the library here: whether the linker knows one of its symbols.
 bool exports_library() {
   return dlsym(RTLD_DEFAULT, concat_message("_ZTI", typeid(Error).name()).c_str()) != nullptr;
 }
@@ -42,7 +42,7 @@ std::deque<Plugin>& loaded() {
   return all;
 }
 
-/// The reason of the dynamic linker, with the name of a missing function as in the source.
+/// Returns the dynamic linker's reason, with a missing function's name as in the source.
 std::string linker_reason(const fs::path& file) {
   const char* const text = dlerror();
   std::string reason = text ? text : "unknown reason";
@@ -57,7 +57,7 @@ std::string linker_reason(const fs::path& file) {
   return reason;
 }
 
-/// "0.1" of "0.1.0".
+/// Returns "0.1" for "0.1.0".
 std::string_view minor_version(std::string_view version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
 }
@@ -76,7 +76,7 @@ void check_built_for_this(const PluginInfo& info, const fs::path& file) {
                      ", or with another standard library: the sizes of their types differ", remedy);
 }
 
-/// The names that were added since there were `before`.
+/// Returns the names added since there were `before`.
 std::vector<std::string> added(const std::vector<std::string>& names, size_t before,
                                const fs::path& file) {
   std::vector<std::string> out(names.begin() + static_cast<std::ptrdiff_t>(before), names.end());
@@ -89,8 +89,8 @@ std::vector<std::string> added(const std::vector<std::string>& names, size_t bef
   return out;
 }
 
-/// Throws ConfigError if a shared library is cut off: the linker would map what is missing, and end this
-/// process with SIGBUS when it touches that. Other files it refuses with a reason.
+/// Throws ConfigError if a shared library is truncated: the linker would map what is missing, and
+/// touching it would end this process with SIGBUS. It rejects other files with a reason.
 void check_complete(std::span<const std::byte> bytes, const fs::path& file) {
   const auto fits = [&](uint64_t begin, uint64_t size) {
     check<ConfigError>(begin <= bytes.size() && size <= bytes.size() - begin, file.string(),
@@ -110,12 +110,12 @@ void check_complete(std::span<const std::byte> bytes, const fs::path& file) {
   }
 }
 
-/// What the plugin says of itself, after the checks; the library stays loaded.
+/// Returns the plugin's description of itself, after the checks; the library stays loaded.
 const PluginInfo& open(const fs::path& file) {
-  // With all functions that it needs: one that is missing must not end a run.
+  // With all functions that it needs: a missing one must not end a run.
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   const std::string reason = handle ? std::string() : linker_reason(file);
-  // If one is missing, its description may say why.
+  // If one is missing, the plugin's description may say why.
   if (!handle) handle = dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
   const auto* const info =
       handle ? static_cast<const PluginInfo*>(dlsym(handle, "longhand_plugin")) : nullptr;
@@ -128,7 +128,7 @@ const PluginInfo& open(const fs::path& file) {
   return *info;
 }
 
-/// What a configuration names of a plugin: attention.type = "mine"; empty if nothing.
+/// Returns how a configuration uses a plugin: attention.type = "mine"; empty if it does not.
 std::string use_of(const PluginRecord& plugin, const Config& config) {
   const auto given = config.given();
   for (const auto& [option, names] :

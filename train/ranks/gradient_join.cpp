@@ -1,4 +1,4 @@
-// The sum of the gradients of all ranks, while the backward pass computes the next ones.
+// Sums the gradients of all ranks while the backward pass computes the next ones.
 #include <future>
 #include <utility>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace longhand::train {
 namespace {
 
-// Bytes of a bucket, at least: enough that a message takes longer than its start.
+// Minimum bytes of a bucket: enough that a message takes longer than its start.
 constexpr size_t bucket_bytes = size_t{1} << 20;
 
 class GradientJoin final : public GradientSum {
@@ -86,7 +86,7 @@ class GradientJoin final : public GradientSum {
     std::vector<size_t> parameters{};
     int64_t elements = 0;
     DType dtype = DType::f32;
-    size_t missing = 0;  // gradients that are not known yet
+    size_t missing = 0;  // gradients not known yet
     Tensor values{};
     std::vector<std::future<void>> sums{};
   };
@@ -111,7 +111,7 @@ class GradientJoin final : public GradientSum {
   }
 
   void start_sums(const Tensor& values, std::vector<std::future<void>>& sums) {
-    // In the order of one engine, the second one begins after the first.
+    // On a single engine these run in order: the second one starts after the first.
     sums.push_back(grid_.sequence().start_sum(values));
     sums.push_back(grid_.data().start_sum(values));
   }
@@ -126,8 +126,8 @@ class GradientJoin final : public GradientSum {
   Gradients gradients_;
   std::vector<Bucket> buckets_;
   std::vector<size_t> bucket_of_;  // by parameter
-  size_t sent_ = 0;                // buckets
-  Tensor present_;                 // by parameter: the number of ranks that have a gradient
+  size_t sent_ = 0;                // number of buckets sent
+  Tensor present_;                 // by parameter: number of ranks with a gradient
 };
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace longhand::train {
 namespace {
 
-/// Columns begin … begin + n - 1 of x (B, N); those from N on are `behind`.
+/// Returns columns begin … begin + n - 1 of x (B, N); columns from N on are `behind`.
 Tensor columns(const Tensor& x, int64_t begin, int64_t n, int32_t behind) {
   const int64_t N = x.size(1), first = std::min(begin, N), last = std::min(begin + n, N);
   if (last - first == n) return x.slice(1, first, last);
@@ -70,7 +70,7 @@ data::Batch RankGrid::tokens_of(const data::Batch& batch, nn::Pass& pass) const 
   return part_of(batch, *part);
 }
 
-// Every rank has the loss of whole sequences, and contributes its share.
+// Every rank has the loss of whole sequences and contributes its share.
 void RankGrid::keep_share(Loss& loss, const data::Batch& batch) const {
   if (sequence().size() == 1 || batch.per_token()) return;
   const double share = 1.0 / sequence().size();
@@ -82,7 +82,7 @@ void RankGrid::keep_share(Loss& loss, const data::Batch& batch) const {
 
 void RankGrid::keep_share(Metrics& metrics, const data::Batch& batch) const {
   if (sequence().rank() == 0) return;
-  if (!batch.per_token()) metrics = {};  // every rank has those of whole sequences
+  if (!batch.per_token()) metrics = {};  // every rank has the metrics of whole sequences
   metrics.examples = metrics.tokens = 0;
 }
 
@@ -107,7 +107,7 @@ void RankGrid::add_losses(LossSums& total) const {
   total.correct = *correct.data<int64_t>();
 }
 
-// Each rank has counted in its own forward passes.
+// Each rank has counted its own forward passes.
 void RankGrid::add_counts(std::vector<Tensor>& counters, const std::vector<Tensor>& before) const {
   if (data().size() == 1) return;
   for (size_t i = 0; i < counters.size(); ++i) {
@@ -133,7 +133,7 @@ void RankGrid::of_last_batch(std::map<std::string, double>& metrics) const {
 // Each rank has every P-th batch.
 void RankGrid::add_others(std::vector<Metrics>& batches) const {
   Communicator& ranks = data();
-  Tensor most = Tensor::zeros({1}, DType::i64);  // those of the first rank
+  Tensor most = Tensor::zeros({1}, DType::i64);  // the first rank's count
   if (ranks.rank() == 0) *most.data<int64_t>() = std::ssize(batches);
   ranks.sum(most);
   const int64_t turns = *most.data<int64_t>();

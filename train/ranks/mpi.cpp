@@ -19,7 +19,7 @@
 namespace longhand::train {
 namespace {
 
-/// Throws Error unless a function of MPI succeeded.
+/// Throws Error unless an MPI function succeeded.
 void require(int result, const char* function) {
   if (result == MPI_SUCCESS) return;
   char text[MPI_MAX_ERROR_STRING] = {};
@@ -28,17 +28,17 @@ void require(int result, const char* function) {
   throw Error(concat_message(function, " failed: ", text));
 }
 
-/// A count of MPI, which is an int.
+/// Converts to an MPI count, which is an int.
 int count_of(int64_t elements) {
   check(elements <= std::numeric_limits<int>::max(), "MPI: a message of ", elements,
         " elements is too long, expected at most ", std::numeric_limits<int>::max());
   return static_cast<int>(elements);
 }
 
-/// Bytes of the elements of a tensor, which is contiguous.
+/// The bytes of a contiguous tensor's elements.
 struct Bytes {
   char* data;
-  int64_t size;  // of an element
+  int64_t size;  // of one element
   MPI_Datatype type;
 };
 
@@ -48,13 +48,13 @@ Bytes bytes_of(const Tensor& x) {
   const auto size = static_cast<int64_t>(size_of(x.dtype()));
   const MPI_Datatype type = size == 8   ? MPI_INT64_T
                             : size == 4 ? MPI_INT32_T
-                                        : MPI_UINT8_T;  // only copied, never added
+                                        : MPI_UINT8_T;  // only copied, never summed
   return {static_cast<char*>(const_cast<void*>(x.address())), size, type};
 }
 
 }  // namespace
 
-/// The thread that makes all calls.
+/// The thread that makes all MPI calls.
 class Mpi::Engine {
  public:
   Engine() {
@@ -63,8 +63,8 @@ class Mpi::Engine {
       int started = 0, provided = 0;
       MPI_Initialized(&started);
       check(!started, "MPI: it was started before in this process");
-      // hwloc, which Open MPI calls, would look for X displays on localhost. Where /etc/hosts does not name
-      // it, that search waits 5 s for a name server.
+      // hwloc, which Open MPI calls, would look for X displays on localhost. If /etc/hosts does not
+      // list it, that search waits 5 s for a name server.
       setenv("HWLOC_COMPONENTS", "-gl", 0);
       require(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided), "MPI_Init_thread");
       require(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN),
@@ -74,7 +74,7 @@ class Mpi::Engine {
   ~Engine() {
     try {
       call([] { MPI_Finalize(); });
-    } catch (...) {  // nothing is left to be done
+    } catch (...) {  // nothing is left to do
     }
   }
 
@@ -106,9 +106,9 @@ class Mpi::Engine {
     });
   }
 
-  // These run on the thread of the engine.
+  // These run on the engine's thread.
 
-  /// The ranks of the world that take part in what is waited for next.
+  /// Sets the ranks of the world that take part in the operation waited for next.
   void set_members(const std::vector<int>& members) { members_ = &members; }
 
   /// Waits for requests. MPI_Wait would occupy a core, which others may need to compute.
@@ -137,7 +137,7 @@ class Mpi::Engine {
       }
     }
   }
-  /// Starts an operation by call(&request), and waits for it.
+  /// Starts an operation by call(&request) and waits for it.
   template <class Call>
   void complete(const char* function, Call call) {
     MPI_Request request;
@@ -146,8 +146,8 @@ class Mpi::Engine {
   }
 
  private:
-  // A rank that waits gives a sign of it to the others once in each interval_, so that one which gives
-  // none has been stopped, or computes.
+  // A waiting rank signals the others once per interval_, so a rank that sends no signal has been
+  // stopped, or is computing.
   void give_sign() {
     static const char sign = 0;  // while it is sent
     for (const int rank : *members_) {
@@ -174,7 +174,7 @@ class Mpi::Engine {
     for (const int rank : *members_) {
       const auto at = static_cast<size_t>(rank);
       const bool waits = clock_seconds() - seen_[at] < 1.5 * interval_;
-      if (waits && rank < rank_) return;  // which reports
+      if (waits && rank < rank_) return;  // that rank reports
       if (!waits && rank != rank_) late.push_back({rank, hosts_[at], waited});
     }
     if (!late.empty()) report_(late);
@@ -185,9 +185,9 @@ class Mpi::Engine {
   double interval_ = 0;
   std::function<void(const std::vector<Late>&)> report_{};
   std::vector<std::string> hosts_{};
-  std::vector<double> seen_{};  // when each rank has given its last sign
+  std::vector<double> seen_{};  // time of each rank's last sign
   const std::vector<int>* members_ = nullptr;
-  Worker worker_;  // last, because its thread uses the others
+  Worker worker_;  // last, because its thread uses the other members
 };
 
 class Mpi::Group final : public Communicator {
@@ -346,7 +346,7 @@ class Mpi::Group final : public Communicator {
                       ", …), got ", x.shape());
   }
 
-  /// Starts an operation, which returns the bytes that it has sent.
+  /// Starts an operation, which returns the bytes it has sent.
   template <class F>
   std::future<void> start(const char* name, F operation) {
     return engine_->start([this, name, operation = std::move(operation)]() mutable {
@@ -366,7 +366,7 @@ class Mpi::Group final : public Communicator {
     wait(start(name, std::move(operation)));
   }
 
-  // These run on the thread of the engine.
+  // These run on the engine's thread.
 
   int64_t gather_now(const Tensor& x, const Tensor& out) {
     return distribute_now(MPI_Iallgather, "MPI_Iallgather", x, out, x.numel());
@@ -374,7 +374,7 @@ class Mpi::Group final : public Communicator {
   int64_t exchange_now(const Tensor& x, const Tensor& out) {
     return distribute_now(MPI_Ialltoall, "MPI_Ialltoall", x, out, x.numel() / size_);
   }
-  /// Sends `elements` of x to each rank.
+  /// Sends `elements` elements of x to each rank.
   int64_t distribute_now(decltype(MPI_Iallgather)* operation, const char* function, const Tensor& x,
                          const Tensor& out, int64_t elements) {
     const Bytes send = bytes_of(x), receive = bytes_of(out);
@@ -389,14 +389,14 @@ class Mpi::Group final : public Communicator {
   int64_t sum_now(Tensor& x) {
     const int64_t n = x.numel(), part = (n + size_ - 1) / size_;
     Tensor flat = x.reshape({n});
-    // Few elements take the time of one message, however many these are.
+    // A few elements take the time of one message, regardless of their number.
     if (constexpr int64_t few = 1024; n <= few) {
       Tensor all = Tensor::empty({size_, n}, x.dtype());
       const int64_t bytes = gather_now(flat, all);
       tree_sum(flat, all);
       return bytes;
     }
-    // Each rank adds up one part of all tensors, and passes the sum on.
+    // Each rank sums one part of all tensors and passes on the sum.
     const bool whole = n == part * size_;
     Tensor padded = flat;
     if (!whole) {
@@ -435,7 +435,7 @@ void Mpi::report_late(double seconds, std::function<void(const std::vector<Late>
 Communicator& Mpi::world() { return *world_; }
 
 void Mpi::abort(int code) {
-  // From this thread, because that of the engine may be waiting for another rank.
+  // From this thread, because the engine's may be waiting for another rank.
   MPI_Abort(MPI_COMM_WORLD, code);
   std::abort();
 }

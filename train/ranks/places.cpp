@@ -15,7 +15,7 @@
 namespace longhand::train {
 namespace {
 
-/// The cores that this process may run on.
+/// Returns the cores that this process may run on.
 std::set<int> own_cores() {
   std::set<int> out;
   cpu_set_t set;
@@ -26,7 +26,7 @@ std::set<int> own_cores() {
   return out;
 }
 
-/// The place of this process, for the others.
+/// Returns the place of this process as text for the others.
 std::string own_place() {
   std::ostringstream out;
   out << host_name() << ' ' << threads() << ' ' << sysconf(_SC_NPROCESSORS_ONLN);
@@ -38,7 +38,7 @@ std::string count(int64_t n, const char* one) {
   return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
 }
 
-/// The warning about the ranks of one machine; empty if there is none.
+/// Returns the warning about one machine's ranks; empty if there is none.
 std::string warning_for(const std::string& host, const std::vector<Place>& ranks) {
   std::set<int> all;
   int64_t threads = 0, cores = 0;

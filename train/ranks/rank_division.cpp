@@ -52,13 +52,13 @@ class RankDivision final : public Division {
   Tensor part(int rank, size_t i, const Tensor& x) const {
     return flat(x).slice(0, edge(rank, i, 1) - first_[i], edge(rank + 1, i, 1) - first_[i]);
   }
-  /// The first element of a rank among those of `count` parameters from parameter i on.
+  /// Returns a rank's first element among those of `count` parameters, starting with parameter i.
   int64_t edge(int64_t rank, size_t i, size_t count) const {
     return std::clamp(first_.back() * rank / ranks_.size(), first_[i], first_[i + count]);
   }
 
   Communicator& ranks_;
-  std::vector<int64_t> first_{0};  // the number of elements before each parameter, and of all
+  std::vector<int64_t> first_{0};  // number of elements before each parameter, and in total
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ void agree(Communicator& world, const std::string& error) {
                      errors[rank]);
 }
 
-/// Throws ConfigError on all ranks unless this text is the same on all of them.
+/// Throws ConfigError on all ranks unless this text is equal on all of them.
 void check_equal(Communicator& world, const std::string& what, const std::string& text,
                  const std::string& remedy) {
   const auto difference = first_difference(world, text);
@@ -80,7 +80,7 @@ std::unique_ptr<RankGrid> Lead::start(Start start, const TrainerOptions& options
   started_ = true;
   for (std::string* text : {&start.config, &start.folder, &start.checkpoint})
     world_.broadcast(*text);
-  start = {};  // its memory is as much as that of the checkpoint
+  start = {};  // frees as much memory as the checkpoint takes
   agree(world_, "");
   return make_grid(world_, options, data);
 }

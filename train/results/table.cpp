@@ -73,7 +73,7 @@ namespace {
 constexpr const char* best_note = "Bold: the best, and what seeds do not tell apart from it.";
 
 using Printed = std::function<std::string(const std::string&)>;
-/// Rows of texts: the headings, and the cells as they are shown, with their marks.
+/// Rows of texts: the headings, then the cells as shown, with their marks.
 using Texts = std::vector<std::vector<std::string>>;
 Texts texts_of(const Table& table, const Printed& escaped = std::identity(),
                const Printed& bold = std::identity()) {
@@ -90,7 +90,7 @@ Texts texts_of(const Table& table, const Printed& escaped = std::identity(),
   return out;
 }
 
-/// All digits: reading the text gives the same value.
+/// Formats all digits: reading the text gives the same value.
 std::string exact(const Cell& cell) {
   if (const auto* const text = std::get_if<std::string>(&cell)) return *text;
   if (const auto* const integer = std::get_if<int64_t>(&cell)) return fmt::format("{}", *integer);
@@ -104,7 +104,7 @@ std::string csv_field(const std::string& text) {
   return fmt::format("\"{}\"", replaced(text, '"', "\"\""));
 }
 
-/// What LaTeX does not print as it is, with any engine and encoding of fonts.
+/// Characters that LaTeX does not print literally, with any engine and font encoding.
 constexpr std::pair<std::string_view, std::string_view> latex_symbols[] = {
     {"\\", "\\textbackslash{}"},
     {"~", "\\textasciitilde{}"},
@@ -147,10 +147,10 @@ std::string latex(const std::string& text) {
   return out;
 }
 
-/// The power of ten of the first digit.
+/// Returns the power of ten of the first digit.
 int magnitude(double x) { return static_cast<int>(std::floor(std::log10(std::abs(x)))); }
 
-/// A number whose last digit is of this power of ten.
+/// Formats a number whose last digit has this power of ten.
 std::string rounded_to(int last, double x) {
   const double unit = std::pow(10.0, last), rounded = last > 0 ? std::round(x / unit) * unit : x;
   const double size = std::abs(rounded);
@@ -159,7 +159,7 @@ std::string rounded_to(int last, double x) {
   return fmt::format("{:.{}e}", rounded, std::max(0, magnitude(rounded) - last));
 }
 
-/// A mean with its interval.
+/// Formats a mean with its interval.
 std::string with_interval(double mean, double low, double high) {
   const double half = (high - low) / 2, below = mean - low, above = high - mean;
   constexpr double symmetric = 0.2;  // difference of the halves, relative to the interval
@@ -258,7 +258,7 @@ void add_row(Table& table, std::initializer_list<RowField> fields) {
 
 namespace {
 
-/// A table, without charts, of these columns.
+/// Returns a table, without charts, of these columns.
 Table of_columns(const Table& table, const std::vector<size_t>& columns) {
   Table out{.name = table.name, .title = table.title, .note = table.note, .mark = table.mark};
   out.rows.resize(table.rows.size());
@@ -273,7 +273,7 @@ Table of_columns(const Table& table, const std::vector<size_t>& columns) {
   return out;
 }
 
-/// The columns with the ends of the interval around each estimate.
+/// Returns the columns with the ends of each estimate's interval.
 std::map<std::string, std::pair<size_t, size_t>> ends_of(const Table& table) {
   std::map<std::string, std::pair<size_t, size_t>> out;
   for (const Column& column : table.columns)
@@ -386,7 +386,7 @@ std::string with_commas(int64_t value) {
 
 namespace {
 
-/// By column, whether it holds no text, and is aligned to the right.
+/// Returns, by column, whether it holds no text and is aligned to the right.
 std::vector<bool> numeric_columns(const Table& table) {
   std::vector<bool> numeric(table.columns.size(), true);
   for (const auto& row : table.rows)
@@ -395,8 +395,8 @@ std::vector<bool> numeric_columns(const Table& table) {
   return numeric;
 }
 
-/// The width that a column needs: of its widest cell, or of the longest word of its heading, which may
-/// be broken between words.
+/// Returns the width that a column needs: of its widest cell, or of the longest word of its
+/// heading, which may break between words.
 size_t needed_width(const Texts& texts, size_t column) {
   size_t width = 0;
   for (const std::string& word : split_at(texts.front()[column], ' '))
@@ -409,7 +409,7 @@ size_t total_width(const std::vector<size_t>& widths) {
   return std::accumulate(widths.begin(), widths.end(), 2 * (widths.size() - 1));
 }
 
-/// Some columns as lines, in which cells wider than their column are broken.
+/// Formats some columns as lines, breaking cells wider than their column.
 std::string lines_of(const Texts& texts, const std::vector<size_t>& columns,
                      const std::vector<size_t>& widths, const std::vector<bool>& numeric) {
   std::string out;
@@ -440,7 +440,7 @@ std::string lines_of(const Texts& texts, const std::vector<size_t>& columns,
 }  // namespace
 
 std::string to_text(const Table& table) {
-  constexpr size_t width = 100;  // of the terminal
+  constexpr size_t width = 100;  // terminal width
   if (table.columns.empty()) return "";
   const std::vector<bool> numeric = numeric_columns(table);
   const size_t count = table.columns.size();
@@ -450,7 +450,7 @@ std::string to_text(const Table& table) {
     for (size_t i = 0; i < count; ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   if (total_width(widths) > width)
     for (size_t i = 0; i < count; ++i) widths[i] = needed_width(texts, i);
-  // Text is broken, but the names of rows only if they take more than half of the line.
+  // Text may be broken, but row names only if they take more than half of the line.
   const auto least = [&](size_t i) { return i == 0 ? width / 2 : 24; };
   while (total_width(widths) > width) {
     size_t widest = count;  // among those that can be broken
@@ -461,8 +461,8 @@ std::string to_text(const Table& table) {
     --widths[widest];
   }
 
-  // Columns that do not fit follow below, again with those that say what a row is: the first ones, or the
-  // variant alone if it is not among them.
+  // Columns that do not fit follow below, again with the columns that identify a row: the first
+  // ones, or only the variant if it is not among them.
   std::vector<size_t> first = {0};
   size_t taken = widths[0];
   for (size_t i = 1; i < count && !numeric[i] && taken + widths[i] + 2 <= width / 2; ++i) {
@@ -477,7 +477,7 @@ std::string to_text(const Table& table) {
   std::string out;
   std::vector<size_t> block = first;
   size_t used = taken;
-  // Blocks below have no rows without a value, such as those without a reason for a failure.
+  // Blocks below omit rows without a value, such as those without a reason for a failure.
   const auto shown = [&](const std::vector<size_t>& columns) {
     Texts rows = texts;
     const auto says_nothing = [&](const std::vector<std::string>& row) {
@@ -532,7 +532,7 @@ std::string to_latex(const Table& table, const std::string& caption, const std::
   const Texts texts =
       texts_of(table, latex, [](const std::string& text) { return "\\textbf{" + text + "}"; });
   for (size_t r = 0; r < texts.size(); ++r) {
-    // After the end of a row, a bracket or an asterisk would be an argument.
+    // After the end of a row, a bracket or an asterisk would be taken as an argument.
     if (texts[r].front().starts_with('[') || texts[r].front().starts_with('*')) out += "{}";
     out += fmt::format("{} \\\\\n{}", fmt::join(texts[r], " & "), r == 0 ? "\\midrule\n" : "");
   }

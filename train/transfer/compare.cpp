@@ -10,7 +10,7 @@
 namespace longhand::train {
 namespace {
 
-/// Compares the values of tensors of the same shape as numbers of type T.
+/// Compares the values of tensors of the same shape as type T.
 template <class T>
 void add_values(TensorDifference& out) {
   const std::vector<T> a = out.first.to_vector<T>(), b = out.second.to_vector<T>();
@@ -19,7 +19,7 @@ void add_values(TensorDifference& out) {
     const auto x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
     norm += x * x;
     if (a[i] == b[i] || (std::isnan(x) && std::isnan(y))) continue;
-    // Integers beyond 2^53 may be the same number in f64. NaN, the first argument, stays.
+    // Integers beyond 2^53 may be equal in f64. A NaN, as the first argument, stays NaN.
     const double difference = std::max(std::abs(x - y), std::is_integral_v<T> ? 1.0 : 0.0);
     ++out.differing;
     squares += difference * difference;
@@ -28,19 +28,19 @@ void add_values(TensorDifference& out) {
   if (out.differing > 0) out.relative = std::sqrt(squares / norm);
 }
 
-/// One side: its states by name, and what is known of its training.
+/// One side: its states by name, and facts about its training.
 struct Side {
   std::string file;
   std::map<std::string, nn::StateDict> states;
   std::map<std::string, OptionValue> facts;  // options, step, seed
 };
 
-/// Not the directory of a run, whatever its name.
+/// Not a run directory, whatever its name.
 bool names_tensors(const std::string& path) {
   return is_tensor_file(path) && !std::filesystem::is_directory(path);
 }
 
-/// `weights_only`: the other side is a file of tensors, which has the weights used in evaluation.
+/// `weights_only`: the other side is a tensor file, with the weights used in evaluation.
 Side read(const CompareOptions& options, const std::string& path, bool weights_only) {
   if (names_tensors(path)) return {path, {{"weights", read_tensor_file(path).tensors}}, {}};
   const bool is_run = std::filesystem::is_directory(path);

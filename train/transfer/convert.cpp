@@ -16,7 +16,7 @@
 namespace longhand::train {
 namespace {
 
-/// |weight - out in| / |weight|; 0 for a weight of zeros.
+/// Returns |weight - out in| / |weight|; 0 for a zero weight.
 double relative_error(const Tensor& weight, const nn::LowRankFactors& factors) {
   Tensor difference = weight.clone();
   matmul_into(difference, factors.out.to(weight.dtype()), factors.in.to(weight.dtype()), -1, 1);
@@ -24,7 +24,7 @@ double relative_error(const Tensor& weight, const nn::LowRankFactors& factors) {
   return size > 0 ? global_norm({difference}) / size : 0;
 }
 
-/// Converts one layer in `state`, if that makes it smaller.
+/// Converts one layer in `state` if that makes it smaller.
 ConvertedLayer convert_layer(const attention::LinearLayer& layer, const LowRankRule& rule,
                              nn::StateDict& state) {
   const std::string name = layer.name + ".weight";
@@ -50,7 +50,7 @@ ConvertedLayer convert_layer(const attention::LinearLayer& layer, const LowRankR
   return out;
 }
 
-/// The value of model.low_rank for these layers: one number if all have the same rank.
+/// Returns model.low_rank for these layers: one number if all have the same rank.
 OptionValue low_rank_of(const std::vector<ConvertedLayer>& layers,
                         const attention::TransformerConfig& model) {
   std::vector<int64_t> ranks(model.layers * model.linears_per_block(), 0);

@@ -18,14 +18,14 @@ namespace {
 using attention::Transformer;
 using attention::TransformerConfig;
 
-/// What the attention of one layer received and returned.
+/// The input and output of one layer's attention.
 struct Attended {
   attention::Inputs inputs;
   attention::Mask mask;
   Variable out;
 };
 
-/// The predictions of a model and, unless null, what its layers attended to.
+/// Returns the predictions of a model and, unless null, what each of its layers attended to.
 Prediction observed(Transformer& model, const data::Batch& part, const nn::Pass& pass,
                     std::vector<Attended>* layers) {
   std::optional<attention::analysis::ObservedLayers> observer;
@@ -44,7 +44,7 @@ void check_same(const char* option, const char* what, int64_t teacher, int64_t s
                      teacher, ", the student ", student, "; expected the same");
 }
 
-/// Checks that the attention of both models can be compared.
+/// Checks that both models' attention can be compared.
 void check_layers(Transformer& teacher, Transformer& student, const DistillOptions& options) {
   const TransformerConfig &t = teacher.config(), &s = student.config();
   const char* const option = options.outputs > 0 ? "distill_outputs" : "distill_weights";
@@ -66,7 +66,7 @@ void check_layers(Transformer& teacher, Transformer& student, const DistillOptio
     }
 }
 
-/// 1 where a weight is at least `least`. Throws ConfigError for a negative weight.
+/// Returns 1 where a weight is at least `least`. Throws ConfigError for negative weights.
 Tensor at_least(const Tensor& weights, double least, const std::string& who) {
   const Tensor dense = weights.contiguous();
   Tensor out = Tensor::empty(dense.shape(), DType::u8);
@@ -84,7 +84,7 @@ Tensor at_least(const Tensor& weights, double least, const std::string& who) {
   return out;
 }
 
-/// The sum of KL(teacher || student) over the rows of attention maps.
+/// Returns the sum of KL(teacher || student) over the rows of attention maps.
 Variable divergence_of_maps(const Variable& student, const Tensor& teacher) {
   constexpr double least = 1e-12;
   const auto log_of = [&](const Variable& weights, const char* who) {
@@ -155,7 +155,7 @@ Loss Distillation::loss(const data::Batch& part, const BatchSize& whole, const n
                        .normalizer = options.normalizer}));
   if (!attended) return out;
 
-  // The results of attention, and the weights of its queries, are 0 at padding in both models.
+  // At padding, attention outputs and the weights of its queries are 0 in both models.
   const TransformerConfig& config = student_.config();
   const auto add_over_layers = [&](const char* name, double weight, double size,
                                    const std::function<Variable(size_t)>& of_layer) {

@@ -19,7 +19,7 @@ bool belongs_to_variant(const std::string& name) {
   return false;
 }
 
-/// The buffers of variants whose result depends on random numbers: draws, and the counts of them.
+/// Returns the buffers of variants that depend on random numbers: the samples and their counters.
 std::set<std::string> random_tensors(attention::Transformer& model) {
   std::set<std::string> trained;
   for (const auto& [name, parameter] : model.named_parameters()) trained.insert(name);
@@ -39,7 +39,7 @@ bool fits(const Tensor& from, const Tensor& to) {
          (from.dtype() == to.dtype() || (is_float(from.dtype()) && is_float(to.dtype())));
 }
 
-/// The options that say which tensors a model has, and of which shapes.
+/// Returns the options that determine a model's tensors and their shapes.
 EffectiveValues options_of_tensors(const attention::TransformerConfig& model) {
   EffectiveValues values;
   for (const auto& [name, value] : options_of_model(model))
@@ -50,8 +50,8 @@ EffectiveValues options_of_tensors(const attention::TransformerConfig& model) {
   return values;
 }
 
-/// "model.d_model = 32 here, 64 in the checkpoint: " with every option that differs; empty if none does
-/// or if the checkpoint has no configuration.
+/// Returns "model.d_model = 32 here, 64 in the checkpoint: " with all options that differ; empty if
+/// none does or the checkpoint has no configuration.
 std::string changed_options(const attention::TransformerConfig& model,
                             const Checkpoint& checkpoint) {
   std::string out;
@@ -69,7 +69,7 @@ std::string changed_options(const attention::TransformerConfig& model,
   return out.empty() ? out : out + ": ";
 }
 
-/// "{a,b}", "{0-3,5}"; "a" if there is only one. Integers are in ascending order.
+/// Returns "{a,b}", "{0-3,5}"; "a" if there is only one. Integers are ascending.
 std::string alternatives(const std::vector<std::string>& words) {
   std::vector<int64_t> numbers;
   for (const std::string& word : words)
@@ -89,7 +89,7 @@ std::string alternatives(const std::vector<std::string>& words) {
   return words.size() == 1 ? out : concat_message("{", out, "}");
 }
 
-/// As short_list(), one entry for each group of names.
+/// Like short_list(), with one entry per group of names.
 std::vector<std::string> shortened(const std::vector<std::string>& names) {
   std::map<std::string, std::vector<std::string>> below;  // by first part: the rests
   std::vector<std::string> order;
@@ -121,13 +121,13 @@ std::vector<std::string> shortened(const std::vector<std::string>& names) {
   return out;
 }
 
-/// Whether a tensor is a matrix of a block that models with other attention have, too.
+/// Returns whether a tensor is a matrix of a block that models with other attention also have.
 bool is_matrix_of_block(const std::string& name, const Tensor& tensor) {
   return name.starts_with("blocks.") && tensor.rank() >= 2 &&
          name.find(".kernel.") == std::string::npos;
 }
 
-/// "model.d_model is 64 there and 32 here", for each size of the blocks that differs.
+/// Returns "model.d_model is 64 there and 32 here", for every size of the blocks that differs.
 std::string differences(const Options& theirs, const attention::TransformerConfig& model) {
   const EffectiveValues ours = options_of_tensors(model);
   std::string out;

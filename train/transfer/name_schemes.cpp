@@ -6,14 +6,14 @@ namespace {
 
 const std::string attention = "blocks.#.attention.";
 
-/// Query, key and value in one tensor.
+/// Query, key and value fused in one tensor.
 std::vector<std::string> fused() {
   return {attention + "query.*", attention + "key.*", attention + "value.*"};
 }
 
 const std::vector<std::string> without_gates = {"\"gelu\"", "\"gelu_tanh\"", "\"relu\""};
 
-// https://github.com/karpathy/nanoGPT, model.py; the same names as those of GPT-2 in Hugging Face's
+// https://github.com/karpathy/nanoGPT, model.py; the same names as GPT-2 in Hugging Face's
 // transformers, which stores matrices as (in, out).
 NameScheme gpt(const std::string& name, const std::string& title, bool transposed) {
   return {.name = name,
@@ -45,8 +45,8 @@ NameScheme gpt(const std::string& name, const std::string& title, bool transpose
           .transposed = transposed};
 }
 
-// https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoder.html. Embeddings and head,
-// which it does not have, keep the names here.
+// https://docs.pytorch.org/docs/stable/generated/torch.nn.TransformerEncoder.html. It has no
+// embeddings and head, which keep their names.
 NameScheme encoder() {
   return {.name = "torch",
           .title = "torch.nn.TransformerEncoder",
@@ -68,8 +68,8 @@ NameScheme encoder() {
           .needs = {{"norm_type", {"\"layer_norm\""}}, {"mlp", without_gates}}};
 }
 
-// BertForTokenClassification and RobertaForTokenClassification of Hugging Face's transformers, and models
-// with their names. RoBERTa has one segment, and two positions in front of that of the first token.
+// BertForTokenClassification and RobertaForTokenClassification of Hugging Face's transformers, and
+// models with the same names. RoBERTa has one segment, and two positions before the first token's.
 NameScheme bert(const std::string& name, const std::string& title, int64_t segments,
                 int64_t skipped) {
   const std::string embeddings = name + ".embeddings.", layer = name + ".encoder.layer.#.";

@@ -13,7 +13,7 @@
 namespace longhand::train {
 namespace {
 
-/// The lines with each of these values in place of a mark in their names.
+/// Returns the lines with each of these values in place of a mark in their names.
 std::vector<NameLine> with_values(const std::vector<NameLine>& lines, char mark,
                                   const std::vector<std::string>& values) {
   std::vector<NameLine> out;
@@ -31,14 +31,14 @@ std::vector<NameLine> with_values(const std::vector<NameLine>& lines, char mark,
   return out;
 }
 
-/// The lines of a scheme for a model of this many blocks, one for each tensor.
+/// Returns the lines of a scheme for a model with this many blocks, one per tensor.
 std::vector<NameLine> lines_of(const NameScheme& scheme, int64_t blocks) {
   std::vector<std::string> numbers;
   for (int64_t i = 0; i < blocks; ++i) numbers.push_back(std::to_string(i));
   return with_values(with_values(scheme.lines, '*', {"weight", "bias"}), '#', numbers);
 }
 
-/// How the names in a file begin where the table has the backbone; nothing if they are not of the scheme.
+/// Returns a file's prefix in place of the backbone; nothing if its names do not fit the scheme.
 std::optional<std::string> beginning(const NameScheme& scheme, const nn::StateDict& state) {
   for (const auto& [name, tensor] : state)
     if (name == scheme.anchor || name.ends_with("." + scheme.anchor))
@@ -46,10 +46,10 @@ std::optional<std::string> beginning(const NameScheme& scheme, const nn::StateDi
   return std::nullopt;
 }
 
-/// The same tensors, whose names begin as in the table.
+/// Returns the same tensors with names that begin as in the table.
 nn::StateDict with_backbone(const NameScheme& scheme, const nn::StateDict& state) {
   const std::string begin = *beginning(scheme, state);
-  std::string wrapper;  // such as "_orig_mod." of torch.compile, of the head, too
+  std::string wrapper;  // such as torch.compile's "_orig_mod.", also of the head
   if (begin.ends_with(scheme.backbone))
     wrapper = begin.substr(0, begin.size() - scheme.backbone.size());
   std::set<std::string> outside;  // where backbones have no beginning: names that are not of them
@@ -67,7 +67,7 @@ nn::StateDict with_backbone(const NameScheme& scheme, const nn::StateDict& state
   return out;
 }
 
-/// The number of blocks in names that begin as in the table.
+/// Returns the number of blocks in names that begin as in the table.
 int64_t count_blocks(const NameScheme& scheme, const nn::StateDict& state) {
   const std::string name = scheme.backbone + scheme.anchor;
   const size_t at = name.find(".0.") + 1;
@@ -76,7 +76,7 @@ int64_t count_blocks(const NameScheme& scheme, const nn::StateDict& state) {
   return n;
 }
 
-/// The number of segments in a file whose names begin so: 1, or 2 as of BERT.
+/// Returns the number of segments in a file with this prefix: 1, or 2 as in BERT.
 int64_t segments_of(const NameScheme& scheme, const std::string& begin,
                     const nn::StateDict& state) {
   for (const NameLine& line : scheme.lines) {
@@ -89,14 +89,14 @@ int64_t segments_of(const NameScheme& scheme, const std::string& begin,
 
 Tensor flipped(const Tensor& t) { return t.rank() == 2 ? t.transpose(0, 1).contiguous() : t; }
 
-/// The weight that belongs to a bias.
+/// Returns the weight that belongs to a bias.
 const Tensor* weight_of(const std::string& bias, const nn::StateDict& state) {
   if (!bias.ends_with(".bias")) return nullptr;
   const auto found = state.find(bias.substr(0, bias.size() - 4) + "weight");
   return found == state.end() ? nullptr : &found->second;
 }
 
-/// Divides the rows of a tensor among the names here.
+/// Distributes the rows of a tensor over the names here.
 void put(nn::StateDict& state, const NameLine& line, const Tensor& whole) {
   const auto parts = static_cast<int64_t>(line.ours.size());
   check<DataError>(parts == 1 || (whole.rank() >= 1 && whole.size(0) % parts == 0), line.theirs,
@@ -140,7 +140,7 @@ const NameScheme* detect_scheme(const nn::StateDict& theirs) {
   for (const NameScheme& scheme : name_schemes()) {
     const auto begin = beginning(scheme, theirs);
     if (!begin) continue;
-    // Fused query, key and value tell how matrices are stored: (3 d, d) or (d, 3 d).
+    // Fused query, key and value show how matrices are stored: (3 d, d) or (d, 3 d).
     const Shape& shape = theirs.at(*begin + scheme.anchor).shape();
     if (shape.rank() == 2 && (shape[0] < shape[1]) != scheme.transposed) continue;
     if (scheme.segments && segments_of(scheme, *begin, theirs) != scheme.segments) continue;
@@ -221,7 +221,7 @@ nn::StateDict to_names(const NameScheme& scheme, const nn::StateDict& ours,
     }
     if (parts.empty() && model.tied_embeddings && !line.copy_of.empty())
       out[line.theirs] = out.at(line.copy_of);
-    // What lacks one of several tensors keeps the names here, which are refused below.
+    // Incomplete groups of tensors keep the names here, which are rejected below.
     if (parts.empty() || parts.size() < line.ours.size()) continue;
     if (line.skipped)
       parts.insert(parts.begin(),

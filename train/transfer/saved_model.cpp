@@ -12,8 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Splits the name of a checkpoint, "step-00000005" or "step-00000005.h5", into "step-" and 5; nothing
-/// if it has no such form.
+/// Splits a checkpoint's name, "step-00000005" or "step-00000005.h5", into "step-" and 5; nothing
+/// if it has another form.
 std::optional<std::pair<std::string, int64_t>> numbered(std::string name) {
   if (name.ends_with(".h5")) name.resize(name.size() - 3);
   const size_t digits = name.find_last_not_of("0123456789") + 1;
@@ -22,7 +22,7 @@ std::optional<std::pair<std::string, int64_t>> numbered(std::string name) {
   return std::pair(name.substr(0, digits), *number);
 }
 
-/// Whether two options name the same file, one by a relative path: earlier versions stored these.
+/// Returns whether options name the same file, one by a relative path, as earlier versions stored.
 bool same_path(const OptionValue& a, const OptionValue& b) {
   const auto *const x = std::get_if<std::string>(&a), *const y = std::get_if<std::string>(&b);
   return x && y && absolute_path(*x) == absolute_path(*y);
@@ -55,7 +55,7 @@ std::vector<std::string> checkpoints_below(const std::string& all) {
   if (is_closed(directory)) return {directory.string()};
   for (fs::recursive_directory_iterator entry(directory), end; entry != end; ++entry) {
     const fs::path& path = entry->path();
-    // A hidden folder may be an incomplete copy.
+    // Hidden folders may be incomplete copies.
     if (path.filename().string().starts_with('.')) {
       entry.disable_recursion_pending();
     } else if (!entry->is_symlink() && entry->is_directory() && is_closed(path)) {
@@ -143,7 +143,7 @@ std::string data_difference(const std::map<std::string, std::string>& then,
 
 void SavedModel::check_data(const data::Task& task, const Config& used) const {
   if (accept_data) return;
-  // The configuration of this object may have been changed since.
+  // This object's configuration may have been changed since.
   const Config trained = Config::parse(checkpoint.config, file);
   const auto options = [](const Config& from) {
     std::map<std::string, OptionValue> out = from.given();

@@ -8,7 +8,7 @@
 namespace longhand::train {
 namespace {
 
-/// The part of a checkpoint of this name: see export_part().
+/// Returns the part of a checkpoint with this name: see export_part().
 nn::StateDict part_of(const Checkpoint& checkpoint, const std::string& part) {
   if (part == "weights") return checkpoint.weights();
   if (part == "model") return checkpoint.model;
@@ -17,14 +17,14 @@ nn::StateDict part_of(const Checkpoint& checkpoint, const std::string& part) {
   throw ConfigError("--part " + part + ": expected one of weights, model, optimizer, ema");
 }
 
-/// A metadata entry that is an integer of at least 0; 0 for anything else.
+/// Returns a metadata entry that is a non-negative integer; 0 for anything else.
 int64_t count_in(const TensorFile& file, const std::string& key) {
   const auto found = file.metadata.find(key);
   if (found == file.metadata.end()) return 0;
   return std::max<int64_t>(0, parse_number<int64_t>(found->second).value_or(0));
 }
 
-/// "model.layers = 3 here, 2 in the file; " for each size that tensors have and that differs.
+/// Returns "model.layers = 3 here, 2 in the file; " for each size of tensors that differs.
 std::string different_sizes(const attention::TransformerConfig& model, const nn::StateDict& state) {
   std::string out;
   const auto compare = [&](const char* option, int64_t here, const std::string& name, int axis) {
@@ -53,7 +53,7 @@ std::string different_sizes(const attention::TransformerConfig& model, const nn:
   return out;
 }
 
-/// Throws DataError unless the file has all tensors of the model and no others. Names are those of the file.
+/// Throws DataError unless the file has exactly the model's tensors. Names are those of the file.
 void check_names(const attention::Transformer& model, const nn::StateDict& state,
                  const std::map<std::string, std::string>& theirs) {
   const auto named = [&](const nn::StateDict& from) {

@@ -1,4 +1,4 @@
-// longhand ablate: compares configurations, by means of train/lab.
+// longhand ablate: compares configurations, using train/lab.
 #include <chrono>
 #include <map>
 #include <set>
@@ -63,7 +63,7 @@ Opened open(const train::Sweep& sweep, const fs::path& directory) {
   return out;
 }
 
-/// The sweep file of a directory, undamaged.
+/// Returns a directory's sweep file, verified.
 fs::path sweep_file(const fs::path& directory) {
   train::check_holds_sweep(directory);
   fs::path file = directory / "sweep.toml";
@@ -79,7 +79,7 @@ int64_t threads_of_a_cell(const AblateArguments& a) {
   return a.threads.value_or(std::max<int64_t>(1, threads() / a.runner.jobs));
 }
 
-/// "2/4": the second of four shards.
+/// Parses "2/4": the second of four shards.
 train::Shard read_shard(const std::string& text) {
   int64_t shard = 0, shards = 0;
   char slash = 0, rest = 0;
@@ -107,13 +107,13 @@ std::string counts(const train::SweepProgress& p) {
   return text;
 }
 
-/// Why a cell seems not to go on; empty if it does.
+/// Returns why a cell seems stuck; empty if it is not.
 std::string stall(const train::RunningCell& cell) {
   if (!cell.stalled) return "";
   return cell.stopped ? "stopped by a signal" : "no progress for " + duration(cell.quiet);
 }
 
-/// The live table: what is running, below what is done in all.
+/// The live table: what is running, below the overall progress.
 std::vector<std::string> live_table(const train::SweepProgress& p) {
   std::vector<std::string> lines = {"ablate " + counts(p)};
   size_t width = 4;
@@ -142,7 +142,7 @@ std::string variants_of(const AblateArguments& a, const train::Results& results,
                         const train::Grid& grid) {
   const train::Table& all = results.table("variants");
   const train::Table table = with_intervals(all);
-  // For people the labels of variants stand for the values of the axes.
+  // For people, variant labels stand for the axes' values.
   const train::Table readable = without_empty_columns(without_columns(table, [&](size_t i) {
     return std::ranges::find(grid.keys, table.columns[i].heading) != grid.keys.end();
   }));
@@ -181,7 +181,7 @@ int print_status(const AblateArguments& a) {
   std::vector<std::string> counted;
   for (const auto& [status, number] : by_status)
     counted.push_back(fmt::format("{} {}", number, status));
-  // Label, seed and state; the other columns are in cells.csv.
+  // Label, seed and state; cells.csv has the other columns.
   std::vector<std::string> shown = {"cell",   "variant", "trial",    "seed",    "phase",
                                     "status", "step",    "attempts", "seconds", "reason"};
   std::erase_if(shown, [&](const std::string& name) { return !cells.find(name); });
@@ -191,7 +191,7 @@ int print_status(const AblateArguments& a) {
   return success;
 }
 
-/// What is running in the directory of a sweep, and what has failed, below what is done in all.
+/// What is running in a sweep's directory and what has failed, below the overall progress.
 std::vector<std::string> status_lines(const Opened& opened, const fs::path& directory) {
   train::SweepProgress all;
   static_cast<train::CellCounts&>(all) = count_cells(opened.grid, opened.states);
@@ -220,8 +220,8 @@ std::vector<std::string> status_lines(const Opened& opened, const fs::path& dire
   return lines;
 }
 
-/// Shows the cells of a sweep until all have ended or a signal comes: on a terminal in place, elsewhere a line
-/// for each change. Then prints their state.
+/// Shows a sweep's cells until all have ended or a signal arrives: in place on a terminal,
+/// elsewhere one line per change. Then prints their state.
 int watch(const AblateArguments& a) {
   Opened opened = open_directory(a.status);
   Progress display(a.quiet, "ablate");
@@ -275,7 +275,7 @@ int print_verification(const AblateArguments& a) {
 
 // ---- running
 
-/// Adds what the cells take that are left to `total`.
+/// Adds the cost of the remaining cells to `total`.
 int print_estimate(const AblateArguments& a, const Opened& opened, train::SweepEstimate& total) {
   Progress progress(a.quiet, "measuring");
   const train::SignalRequests signals;
@@ -330,7 +330,7 @@ int exit_code(const train::SweepOutcome& outcome) {
   return outcome.finished == outcome.cells ? success : failure;
 }
 
-/// Throws ConfigError if --out is the directory of another sweep.
+/// Throws ConfigError if --out holds a different sweep.
 void check_directory(const AblateArguments& a, const train::Sweep& sweep) {
   const fs::path file = fs::path(a.out) / "sweep.toml";
   if (a.change_sweep || !fs::exists(file)) return;
@@ -353,7 +353,7 @@ int run(const AblateArguments& a, Opened& opened) {
   train::RunnerOptions options = a.runner;
   options.shard = read_shard(a.shard);
   options.threads = threads_of_a_cell(a);
-  if (!a.style.columns.empty())  // throws for unknown ones, before anything is written
+  if (!a.style.columns.empty())  // throws for unknown columns, before anything is written
     variants_of(a, sweep_results(opened.grid, opened.states, directory, command_of(a)),
                 opened.grid);
   for (const std::string& from : a.merge) train::check_holds_sweep(from);
@@ -382,7 +382,7 @@ int run(const AblateArguments& a, Opened& opened) {
   train::SignalRequests signals;
   train::SweepProgress now;
   options.should_stop = [&] { return signals.stop(); };
-  std::set<std::string> stalled;  // cells that the user knows about
+  std::set<std::string> stalled;  // cells already reported to the user
   options.on_progress = [&](const train::SweepProgress& p) {
     now = p;
     for (const train::RunningCell& cell : p.running)
@@ -394,7 +394,7 @@ int run(const AblateArguments& a, Opened& opened) {
             cell.stopped ? fmt::format("; kill -CONT {} continues it", cell.pid) : std::string()));
     display.show(live_table(p));
   };
-  // Written meanwhile for a report on a sweep that goes on, but not so often that it takes long.
+  // Written meanwhile for reports on a running sweep, but not so often that it takes long.
   double written = clock_seconds();
   double cost = 0;
   const auto write = [&] {
@@ -410,7 +410,7 @@ int run(const AblateArguments& a, Opened& opened) {
     opened.states[cell.cell.hash] = cell.state;
     try {
       if (clock_seconds() - written > std::max(1.0, 50 * cost)) write();
-    } catch (const DataError& unwritten) {  // the cells go on; at the end they are written again
+    } catch (const DataError& unwritten) {  // the cells continue; written again at the end
       display.line(fmt::format("longhand: warning: {}", unwritten.what()));
     }
     const std::string text = describe(opened.grid.sweep, cell);
@@ -463,8 +463,8 @@ int ablate_one(AblateArguments a, train::SweepEstimate& total) {
 
 // ---- several sweeps
 
-/// The arguments for each sweep, if there are several: those that the sweep file names as parts, each with a directory
-/// below --out, or those in the directory, if it is not the directory of one sweep. Empty for one sweep.
+/// Returns arguments per sweep, if there are several: for the parts named by the sweep file, each
+/// with a directory below --out, or for those in a directory that is not one sweep. Else empty.
 std::vector<AblateArguments> sweeps_of(const AblateArguments& a) {
   std::vector<AblateArguments> out;
   const fs::path given = a.status.empty() ? a.sweep : a.status;

@@ -12,7 +12,7 @@ struct AnalyseArguments : Common {
   Options options;
 };
 
-/// Gives the results of make(on_progress), while progress is shown.
+/// Outputs the results of make(on_progress) while showing progress.
 template <class F>
 auto with_progress(const Common& a, F make) {
   Waiting progress(a.quiet || a.json, chosen_command());
@@ -21,7 +21,7 @@ auto with_progress(const Common& a, F make) {
 
 // ---- analyses of queries, keys and values: random ones, or those of a run
 
-/// The run that the command line names; nothing if it names none.
+/// Opens the run that the command line names; nothing if it names none.
 std::optional<train::LoadedRun> open_run(const Common& a, const train::RunOptions& options = {}) {
   if (a.run.empty()) return std::nullopt;
   train::SavedModel saved = train::load_model(a.run, a.checkpoint);
@@ -46,7 +46,7 @@ int analyse_source(AnalyseArguments<Options> a, Analysis<Options> make, const Sh
                 shown);
 }
 
-/// Adds the flags of the inputs.
+/// Adds the flags for the inputs.
 void add_source(Command& c, Common& a, analyse::SourceOptions& options) {
   c.add("--run", a.run);
   c.common(a, "checkpoint trust_paths split");
@@ -87,7 +87,7 @@ struct EfficiencyArguments : AnalyseArguments<analyse::EfficiencyOptions> {
   double seconds = 0.3;
 };
 
-/// Measured in a process of its own; nothing if it failed.
+/// Measured in a child process; nothing if it failed.
 std::optional<train::Cost> measure(const EfficiencyArguments& a, const analyse::PlannedCost& p,
                                    int& code) {
   std::vector<std::string> more = {"--model", a.options.model, "--seed",

@@ -1,5 +1,5 @@
-// longhand bench step and attention: the cost of training steps and of attention, next to what the hardware
-// could do, and next to another build.
+// longhand bench step and attention: the cost of training steps and of attention, compared with the
+// hardware's limits and with another build.
 #include <unistd.h>
 
 #include <csignal>
@@ -21,12 +21,12 @@ struct BenchArguments : Common {
   train::BenchGrid grid;
   int64_t tokens = 16384;
   train::BenchOptions options;
-  std::string against;  // the program of another build; empty: none
+  std::string against;  // another build's program; empty: none
   std::optional<int64_t> rounds;
   std::optional<double> row_timeout;
 };
 
-/// How long the process of a row may take. A table of all variants ends, whatever a step of one of them takes.
+/// Time limit for a row's process. A table of all variants ends, however long a step takes.
 double most_seconds(const BenchArguments& a) {
   return a.row_timeout.value_or(a.grid.attention.empty() ? 120
                                                          : std::numeric_limits<double>::infinity());
@@ -76,7 +76,7 @@ Json measure(const BenchArguments& a, const train::BenchCell& cell, const train:
   return to_json(cell, config, batch, bench(config, batch, options));
 }
 
-/// The flags of bench_in_child() for a cell.
+/// Returns the flags of bench_in_child() for a cell.
 std::vector<std::string> more_flags(const BenchArguments& a, const train::Config& config) {
   std::vector<std::string> more;
   if (a.options.repetitions)
@@ -88,9 +88,9 @@ std::vector<std::string> more_flags(const BenchArguments& a, const train::Config
   return more;
 }
 
-/// Runs a build of this program with these arguments and returns its standard output; nothing if it failed, with
-/// its exit code in `code` and the reason on stderr. `what` names it in messages. It is killed, which counts as a
-/// failure, once it has run for longer than `most_seconds`.
+/// Runs a build of this program with these arguments and returns its stdout; nothing if it failed,
+/// with its exit code in `code` and the reason on stderr. `what` names it in messages. It is
+/// killed, which counts as a failure, if it runs longer than `most_seconds`.
 std::optional<std::string> run_program_with(const std::vector<std::string>& arguments,
                                             const std::string& what, int& code,
                                             const fs::path& program, double most_seconds) {
@@ -126,7 +126,7 @@ std::vector<std::string> words_of(const std::string& what, const train::BenchCel
 
 constexpr double mib = 1 << 20;
 
-/// The version of another build. Throws ConfigError for a file that is none.
+/// Returns another build's version. Throws ConfigError for any other file.
 std::string version_of(const fs::path& program) {
   check<ConfigError>(fs::is_regular_file(program) && access(program.c_str(), X_OK) == 0,
                      "--against ", program.string(),
@@ -151,7 +151,7 @@ struct Measured {
   double seconds, memory;
 };
 
-/// Measures a cell by a program; nothing if that fails, with the reason on stderr.
+/// Measures a cell with a program; nothing on failure, with the reason on stderr.
 std::optional<Measured> measure_by(const fs::path& program, const train::BenchCell& cell,
                                    const std::vector<std::string>& words, double most_seconds) {
   const std::string what = fmt::format("{}: {} {}", program.string(), cell.attention, cell.length);
@@ -179,7 +179,7 @@ struct Rounds {
   std::vector<double> seconds, other_seconds, ratios, memory, more_memory;
 };
 
-/// All rounds of a cell. The build that begins alternates, so that neither always runs after the other.
+/// All rounds of a cell. The builds take turns going first, so that neither always runs second.
 std::optional<Rounds> measure_rounds(const fs::path& other, const train::BenchCell& cell,
                                      const std::vector<std::string>& words, double most_seconds,
                                      int64_t rounds,
@@ -204,8 +204,8 @@ std::optional<Rounds> measure_rounds(const fs::path& other, const train::BenchCe
   return out;
 }
 
-/// Measures the cells by this program and by that of another build in turns, and prints the ratios of their
-/// times.
+/// Measures the cells alternately with this program and another build's, and prints the ratios of
+/// their times.
 int compare(const BenchArguments& a, const std::vector<train::BenchCell>& cells,
             const std::vector<train::Config>& configs) {
   const fs::path other = fs::absolute(a.against).lexically_normal();
@@ -267,7 +267,7 @@ std::string percent(double share) {
   return std::isfinite(share) ? fmt::format("{:.0f} %", 100 * share) : "-";
 }
 
-/// A line of at most 100 columns. A longer name of a variant has a line of its own.
+/// Formats a line of at most 100 columns; longer variant names get their own line.
 std::string row_of(const std::vector<std::string>& cells) {
   constexpr size_t widths[] = {14, 7, 9, 10, 9, 8, 8, 9, 7, 8};
   std::string line = fmt::format("{:<{}}", cells[0], widths[0]);

@@ -1,5 +1,5 @@
-// longhand bench decode: the cost of decoding one token as a function of the number of tokens so far, compared with
-// a cache of keys and values.
+// longhand bench decode: the cost of decoding one token as a function of the number of tokens so
+// far, compared with a key-value cache.
 #include <map>
 
 #include "longhand/attention/registry.h"
@@ -83,7 +83,7 @@ train::Table crossings_table(const std::vector<Decoded>& all) {
   return out;
 }
 
-/// The variants to measure: softmax first, and by default all that decode.
+/// Returns the variants to measure: softmax first, and by default all that can decode.
 std::vector<train::BenchCell> compared_cells(const train::BenchGrid& grid) {
   std::vector<train::BenchCell> cells = train::cells_of(grid);
   std::erase_if(cells, [&](const train::BenchCell& cell) {

@@ -1,5 +1,5 @@
-// longhand-mpi bench ranks, sequence and comm: the speed-up of several ranks over one, what each attention variant
-// sends if sequences are cut over them, and the latency and bandwidth of their communication.
+// longhand-mpi bench ranks, sequence and comm: parallel speed-up, what each attention variant sends
+// under sequence parallelism, and the latency and bandwidth of communication.
 #include <map>
 
 #include "longhand/attention/registry.h"
@@ -100,7 +100,7 @@ int bench_ranks(const BenchRanksArguments& a) {
                 {.hidden = {"timeline"}});
 }
 
-// ---- sequences cut over ranks
+// ---- sequence parallelism
 
 struct BenchSequenceArguments : Common {
   std::vector<std::string> attention;
@@ -109,7 +109,7 @@ struct BenchSequenceArguments : Common {
   bool causal = false;
 };
 
-/// The model of one measurement; nothing if the variant has no form for it.
+/// Returns the model of one measurement; nothing if the variant does not support it.
 std::optional<attention::TransformerConfig> model_of(const BenchSequenceArguments& a,
                                                      const std::string& variant, int64_t length) {
   train::Config config;
@@ -173,7 +173,7 @@ int bench_sequence(const BenchSequenceArguments& a) {
           .tables = {std::move(table)}});
 }
 
-// ---- operations of communication
+// ---- collective operations
 
 struct BenchCommArguments : Common {
   train::CollectiveBench bench;
@@ -225,7 +225,7 @@ void check_sizes(const BenchCommArguments& a, int64_t ranks) {
   const int64_t least = 4 * train::least_bytes(ranks);
   check<ConfigError>(a.bench.max_bytes >= least, "--max-bytes ", a.bench.max_bytes,
                      ": expected at least ", least, ", two sizes for ", ranks, " ranks");
-  // What a rank gives and gets and two copies, of all ranks if they share one machine.
+  // A rank's input, output and two copies, for all ranks if they share one machine.
   const double most = train::machine_memory().bytes / static_cast<double>(4 * ranks);
   check<ConfigError>(static_cast<double>(a.bench.max_bytes) <= most, "--max-bytes ",
                      a.bench.max_bytes, ": expected at most ", std::floor(most),

@@ -1,4 +1,4 @@
-// longhand checkpoint inspect and verify: lists the contents of checkpoints, and verifies them.
+// longhand checkpoint inspect and verify: lists the contents of checkpoints and verifies them.
 #include "longhand/train/checkpoint/checkpoint.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/run/run_record.h"
@@ -23,7 +23,7 @@ struct CheckpointArguments : Common {
   std::vector<std::string> files;
 };
 
-/// A field with what a state holds, and its text.
+/// Adds a field with the contents of a state, and its text.
 void add(Answer& out, const std::string& name, const nn::StateDict& state) {
   out.add(name, list_of(state, [](const auto& each) -> Json {
             Json named = {{"name", each.first}};

@@ -1,4 +1,4 @@
-// longhand checkpoint diff: what differs between two checkpoints, or a checkpoint and a file of tensors.
+// longhand checkpoint diff: differences between two checkpoints, or a checkpoint and a tensor file.
 #include <limits>
 
 #include "longhand/train/cli/commands/commands.h"
@@ -23,7 +23,7 @@ train::Table table_of(const train::ComparedState& part, const CheckpointDiffArgu
   std::vector<const train::TensorDifference*> order;
   for (const auto& each : part.tensors)
     if (a.all || !each.is_within(a.options.tolerance)) order.push_back(&each);
-  // What cannot be compared first, then the largest differences.
+  // Incomparable tensors first, then by decreasing difference.
   const auto key = [](const train::TensorDifference* each) {
     const bool huge = !each->same_shape() || !each->same_dtype() || !std::isfinite(each->largest);
     return huge ? std::numeric_limits<double>::infinity() : each->largest;

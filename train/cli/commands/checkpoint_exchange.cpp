@@ -1,4 +1,4 @@
-// longhand checkpoint export and import: weights in files that other programs read and write.
+// longhand checkpoint export and import: exchanges weights with other programs' files.
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/run/run_record.h"
 #include "longhand/train/transfer/weights.h"
@@ -35,7 +35,7 @@ int export_checkpoint(const ExportArguments& a) {
       .end();
 }
 
-/// The configuration of the model: that of the user, completed by its data, or the one in the file.
+/// Returns the model's configuration: the user's, completed from its data, or the one in the file.
 train::Config config_for(const ImportArguments& a, const train::TensorFile& file) {
   if (!a.config.empty()) {
     train::Config config = train::Config::load(a.config);
@@ -54,7 +54,7 @@ train::Config config_for(const ImportArguments& a, const train::TensorFile& file
                      " has no configuration, because Longhand did not write it: describe the model "
                      "with --config CONFIG.toml");
   train::Config config = train::Config::parse(stored->second, a.file + ": config");
-  // What others wrote could name any file, which commands that use the model would open.
+  // Untrusted files could name any file, which commands that use the model would open.
   if (!a.trust_paths)
     train::SavedModel{a.file, {}, config, ""}.check_paths(
         {"data.path", "train.init_from", "train.distill_from"}, &a.set);
@@ -62,7 +62,7 @@ train::Config config_for(const ImportArguments& a, const train::TensorFile& file
   return config;
 }
 
-/// Whose names the file has, and what the weights do not show.
+/// Says whose names the file has, and what the weights do not show.
 std::string names_line(const train::Imported& imported, bool given) {
   if (!imported.names) return "";
   const attention::TransformerConfig& model = imported.model;

@@ -10,7 +10,7 @@ int repair(const Common& a) {
   const auto name = [](const fs::path& file) {
     return file.empty() ? std::nullopt : std::optional(file.string());
   };
-  // Other models, as longhand convert writes them, have no state of an optimizer.
+  // Other models, such as those longhand convert writes, have no optimizer state.
   const fs::path folder = a.run;
   const bool is_trained =
       !done.step || fs::exists(folder / "metrics.jsonl") || fs::exists(folder / "summary.json");

@@ -13,8 +13,8 @@ struct ConfigArguments : Common {
   std::string task, variant = "softmax";
 };
 
-/// What the data requires of a model. Nothing, with a message, if it cannot be read: a configuration can
-/// be printed without its data.
+/// Returns what the data requires of a model. Nothing, with a message, if the data cannot be read:
+/// a configuration can be printed without it.
 std::optional<data::TaskInfo> read_task(const train::Config& config, bool quiet) {
   train::check_config(config);
   std::optional<data::TaskInfo> task = train::read_task_info(config);
@@ -39,13 +39,13 @@ int dump(const ConfigArguments& arguments) {
   return success;
 }
 
-/// The command line that repeats a call of config init.
+/// Returns the command line that repeats a call of config init.
 std::string call_of(const ConfigArguments& a) {
   return "longhand config init " + a.task + " " + a.variant + set_flags(a);
 }
 
-/// Whether the first examples of a split stand for all of them: files may be sorted by class, and a
-/// mixture begins with its first segment.
+/// Returns whether the first examples of a split represent all of it: files may be sorted by class,
+/// and a mixture begins with its first segment.
 bool first_are_typical(const Options& data, const std::optional<data::TaskInfo>& task) {
   const auto is_list = [&](const std::string& key) {
     return std::holds_alternative<std::vector<int64_t>>(data.find(key)->value);
@@ -54,10 +54,10 @@ bool first_are_typical(const Options& data, const std::optional<data::TaskInfo>&
   return (is_text || !data.has("path")) && std::ranges::none_of(data.keys(), is_list);
 }
 
-/// Validation batches per evaluation, so that evaluations take less than 2 % of a run: a batch takes about
-/// a third of a step, and there is one for every 25 steps.
+/// Validation batches per evaluation, so that evaluations take less than 2 % of a run: a batch
+/// takes about a third of a step, and there is one per 25 steps.
 int64_t batches_of_an_evaluation(const train::TrainSection& train) {
-  if (train.trainer.eval_every == 0) return 0;  // one evaluation, of all
+  if (train.trainer.eval_every == 0) return 0;  // one evaluation, of all batches
   const int64_t batch = train.trainer.eval_batch_size;
   const int64_t examples = train.trainer.eval_every * train.loading.batch_size / 25;
   return std::max<int64_t>((examples + batch - 1) / batch, 1);

@@ -1,4 +1,4 @@
-// longhand convert: gives the linear layers of a trained model low rank.
+// longhand convert: makes the linear layers of a trained model low-rank.
 #include "longhand/train/transfer/convert.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cost/bench.h"
@@ -14,7 +14,7 @@ struct ConvertArguments : Common {
   double seconds = 1;
 };
 
-/// Metrics of the model before and after.
+/// Metrics of the model before and after conversion.
 struct Evaluated {
   train::Metrics before, after;
 };
@@ -35,7 +35,7 @@ Evaluated evaluated_by(const ConvertArguments& a, const train::SavedModel& run,
   return {metrics(whole.model(), "before"), metrics(converted, "after")};
 }
 
-/// The time of both models on batches as in training.
+/// Times of both models on training-sized batches.
 struct Timed {
   int64_t batch;
   train::ModelSeconds before, after;
@@ -50,7 +50,7 @@ Timed measure(const ConvertArguments& a, const train::SavedModel& run,
   return {batch, times[0], times[1]};
 }
 
-/// Parameters of a layer of this rank, with its bias; 0: full.
+/// Returns the parameters of a layer with this rank, including its bias; 0: full.
 int64_t parameters_of(const attention::LinearLayer& layer, int64_t rank) {
   return layer.weights_of_rank(rank) + layer.out;
 }

@@ -53,7 +53,7 @@ struct Made {
   uint64_t seed;
 };
 
-/// The data of a run, as its checkpoint describes them.
+/// Returns the data options of a run, from its checkpoint.
 train::Config config_of_run(const DataArguments& arguments) {
   const train::SavedModel saved = train::load_model(arguments.task, "best");
   if (!arguments.trust_paths) saved.check_paths({"data.path"}, &arguments.set);
@@ -68,7 +68,7 @@ train::Config config_of_run(const DataArguments& arguments) {
   return config;
 }
 
-/// The splits to make: the given one, or all.
+/// Makes the given split, or all.
 Made make(const DataArguments& arguments, const data::Splits& used = {}) {
   train::Config config;
   const std::vector<std::string> tasks = data::task_names();
@@ -93,7 +93,7 @@ Made make(const DataArguments& arguments, const data::Splits& used = {}) {
   return made;
 }
 
-/// Bytes as text, with unprintable ones escaped as \x0a.
+/// Returns bytes as text, with unprintable ones escaped as \x0a.
 std::string text_of_bytes(const std::vector<int32_t>& tokens) {
   std::string out;
   for (const int32_t token : tokens)
@@ -114,7 +114,7 @@ std::string text_of_tokens(const data::TaskInfo& info, const std::vector<int32_t
   return numbers_of(tokens);
 }
 
-/// "2 (sports)" for every target.
+/// Returns "2 (sports)" for every target.
 std::string names_of(const data::TaskInfo& info, const std::vector<int32_t>& targets) {
   std::string out;
   for (const int32_t target : targets)

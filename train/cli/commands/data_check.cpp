@@ -1,4 +1,4 @@
-// longhand data check: verifies data files and lists what they hold.
+// longhand data check: verifies data files and lists their contents.
 #include <unistd.h>
 
 #include <ranges>
@@ -47,10 +47,10 @@ struct DataCheckArguments : Common {
   bool in_process = false, from_stdin = false;  // of check_hdf5()
 };
 
-/// A split and what it holds.
+/// A split and its contents.
 using Named = std::pair<std::string, data::Contents>;
 
-/// "neg 12, pos 13", the first classes.
+/// Returns "neg 12, pos 13" for the first classes.
 std::string text_of_classes(const data::TaskInfo& info, const data::Contents& contents) {
   constexpr size_t most = 12;
   std::vector<std::string> out;
@@ -61,7 +61,7 @@ std::string text_of_classes(const data::TaskInfo& info, const data::Contents& co
   return comma_list(out);
 }
 
-/// The field "splits" and its text.
+/// Adds the field "splits" and its text.
 void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskInfo& info) {
   Json all;
   for (const auto& [name, c] : splits) {
@@ -83,7 +83,7 @@ void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskI
       if (!info.labels.empty()) entry["label"] = info.label_of(target);
     }
   }
-  // Examples of training that occur in evaluation make its scores too good.
+  // Training examples that also occur in evaluation inflate its scores.
   for (size_t i = 1; i < splits.size() && splits[0].first == "train"; ++i) {
     const int64_t shared = data::shared_examples(splits[0].second, splits[i].second);
     all[splits[i].first]["shared_with_train"] = shared;
@@ -93,8 +93,8 @@ void add_splits(Answer& out, const std::vector<Named>& splits, const data::TaskI
   out.add("splits", all);
 }
 
-/// What is said of a vocabulary that is far larger than the tokens that occur: each number below the largest has
-/// its row in the embedding. Empty: nothing.
+/// Returns a remark on a vocabulary far larger than the tokens that occur, since every number below
+/// the largest has a row in the embedding. Empty: none.
 std::string remark_on_vocabulary(const data::TaskInfo& info, const std::vector<Named>& splits) {
   constexpr int64_t usual = 1 << 16, most_gaps = 16;
   int64_t different = 0, largest = 0;
@@ -110,7 +110,7 @@ std::string remark_on_vocabulary(const data::TaskInfo& info, const std::vector<N
       with_commas(largest), with_commas(different), with_commas(info.vocabulary));
 }
 
-/// Reads a task from files, all of it, and lists what its splits hold.
+/// Reads all of a task from files, and lists the contents of its splits.
 int check_task(const DataCheckArguments& arguments) {
   train::Config config;
   config.assign("data", "task", arguments.task, "TASK");
@@ -190,17 +190,17 @@ int check_hdf5(const DataCheckArguments& a) {
     return success;
   }
   data::RegularFile same = open_again();
-  command_line();  // while /proc can be read
+  command_line();  // while /proc is readable
   train::limit_resources(regular.size());
-  Tensor::zeros({1});  // while the arena of tensors can ask for the limits of its size
-  set_threads(1);      // none start in the sandbox
+  Tensor::zeros({1});  // while the tensor arena can query its size limits
+  set_threads(1);      // the sandbox allows no new threads
   const bool sandboxed = train::enter_sandbox();
-  // A checkpoint first in the way in which it will be loaded: whether libhdf5 crashes depends on it.
+  // Load a checkpoint first as it will be loaded: whether libhdf5 crashes depends on it.
   data::set_file_guard([](const data::RegularFile&) {});
   try {
     train::load(std::move(same));
   } catch (const DataError&) {
-    // a data file, or a checkpoint that is refused for a reason that loading it will state
+    // a data file, or a checkpoint that loading will refuse with a reason
   }
   const data::Survey found = data::survey(regular);
   Answer out(a.json);

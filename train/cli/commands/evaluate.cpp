@@ -1,5 +1,5 @@
-// longhand evaluate: loss and accuracy of a trained model, also with another attention variant or on
-// other data, over a grid of both, and of ensembles.
+// longhand evaluate: loss and accuracy of a trained model, optionally with another attention
+// variant or other data, over a grid of both, and of ensembles.
 #include "longhand/core/storage.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/evaluate/ensemble.h"
@@ -36,7 +36,7 @@ struct EvaluateArguments : Common {
   std::optional<int64_t> draws;
 };
 
-/// Seeds of draws: as many as --draws, from --seed on.
+/// Seeds of samples: as many as --draws, starting at --seed.
 std::vector<int64_t> seeds_of(const EvaluateArguments& arguments) {
   std::vector<int64_t> seeds;
   for (int64_t i = 0; i < arguments.draws.value_or(0); ++i)
@@ -57,7 +57,7 @@ int evaluate_over_grid(const EvaluateArguments& arguments) {
                             .limit = arguments.limit,
                             .on_progress = std::bind_front(&Progress::update, &progress)});
   progress.clear();
-  // The labels of variants stand for the values of the axes.
+  // Variant labels stand for the axes' values.
   const auto readable = [&](const train::Table& table) {
     return with_intervals(without_empty_columns(without_columns(
         table, [&](size_t i) { return table.columns[i].heading.find('.') != std::string::npos; })));
@@ -82,9 +82,9 @@ int evaluate_as_ensemble(const EvaluateArguments& arguments) {
                 }});
 }
 
-/// Reports data with longer sequences than those that the model was trained on. Throws ConfigError if
-/// the model cannot read them. `trained` is the configuration of the checkpoint. Lengths that are known
-/// only from files are not compared.
+/// Reports data with longer sequences than the model was trained on. Throws ConfigError if the
+/// model cannot read them. `trained` is the checkpoint's configuration. Lengths known only from
+/// files are not compared.
 void check_length(const train::Config& trained, const EvaluateArguments& arguments) {
   train::Config config = trained;
   for (const std::string& assignment : arguments.set) config.assign(assignment);

@@ -19,7 +19,7 @@ int generate(GenerateArguments arguments) {
   const train::SavedModel run = train::load_model(arguments.run, arguments.checkpoint);
   const std::unique_ptr<attention::Transformer> model = model_of(run);
   const bool stream = !arguments.json;
-  std::string unwritten = arguments.prompt;  // until the model is known to be one of text
+  std::string unwritten = arguments.prompt;  // written once the model is known to be a text model
   const std::string text =
       train::generate(*model, arguments.prompt, arguments.options, [&](char byte) {
         if (!stream) return true;

@@ -1,4 +1,4 @@
-// longhand plan: what a training step takes on any number of ranks, and how to divide them.
+// longhand plan: the cost of a training step on any number of ranks, and how to divide them.
 #include "longhand/train/cost/plan.h"
 #include "longhand/train/cli/commands/commands.h"
 
@@ -7,7 +7,7 @@ namespace {
 
 struct PlanArguments : Common {
   std::string config, bench;
-  std::vector<int64_t> ranks{1, 2, 4, 8}, length;  // length: empty: that of the configuration
+  std::vector<int64_t> ranks{1, 2, 4, 8}, length;  // length: empty: the configuration's
   std::vector<std::string> rates;
   std::optional<double> latency, bandwidth;  // us, GB/s
   std::optional<double> memory;              // GiB
@@ -51,7 +51,7 @@ int plan(const PlanArguments& a) {
   const attention::TransformerConfig model = request.memory.model;
   std::vector<int64_t> lengths = a.length;
   if (lengths.empty()) lengths = {model.max_length};
-  // Errors of any length come before the measurement.
+  // Report errors for any length before measuring.
   std::vector<attention::TransformerConfig> models;
   for (const int64_t length : lengths)
     models.push_back(train::read_model(train::model_config(config, model, length), nullptr));

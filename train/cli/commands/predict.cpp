@@ -1,4 +1,4 @@
-// longhand predict: the predictions of a trained model, example by example.
+// longhand predict: a trained model's predictions, example by example.
 #include "longhand/train/evaluate/predict.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/config/memory.h"
@@ -13,7 +13,7 @@ struct PredictArguments : Common {
   bool logits = false, tokens = false;
 };
 
-/// What the predictions are of.
+/// Describes the source of the predictions.
 std::map<std::string, std::string> about(const PredictArguments& a, const std::string& split,
                                          const train::LoadedRun& run) {
   return {{"longhand", longhand::version()},
@@ -40,8 +40,8 @@ int predict(PredictArguments a) {
   const bool other_data = !a.data.empty();
   const bool one_file =
       other_data && !fs::is_directory(a.data) && fs::path(a.data).extension() != ".h5";
-  if (other_data) a.trust_paths = true;  // that of the checkpoint is replaced
-  if (one_file) a.accept_data = true;    // it may be the one that the run has divided
+  if (other_data) a.trust_paths = true;  // the checkpoint's path is replaced
+  if (one_file) a.accept_data = true;    // it may be the file that the run has split
   train::SavedModel saved = load_run(a, a.run);
   if (other_data) train::read_data_from(a.data, saved.config);
   const bool quiet = a.quiet || a.json;

@@ -34,9 +34,9 @@ void fields(Is<GradientNorm> auto& g, auto& f) {
 namespace longhand::cli {
 namespace {
 
-constexpr size_t most_gradients = 8;  // that are printed
+constexpr size_t most_gradients = 8;  // printed at most
 
-/// The text of an operation.
+/// Prints an operation.
 void print(Answer& out, const train::BadOperation& bad) {
   out.print("first value that is not finite: {} pass, {} in {}\n",
             bad.backward ? "backward" : "forward", bad.operation, bad.layer);

@@ -1,5 +1,5 @@
-// longhand report: shows runs, sweeps and analyses in one HTML file, writes its charts as files, or prints
-// tables, CSV or JSON.
+// longhand report: shows runs, sweeps and analyses in one HTML file, writes its charts as files, or
+// prints tables, CSV or JSON.
 #include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/lab/report/board.h"
@@ -12,7 +12,7 @@ namespace {
 
 struct ReportArguments : Common {  // out, if empty: report.html, or stdout
   std::vector<std::string> paths;
-  std::string baseline;  // one of them
+  std::string baseline;  // one of the sweeps
   bool csv = false;
   std::string figures;  // a folder; empty: none are written
   double width = 85;    // of figures, in mm
@@ -54,7 +54,7 @@ int write_figures(const ReportArguments& arguments, const train::ReportInputs& i
   return success;
 }
 
-/// Adds the comparisons of all other sweeps with --baseline before the results; how many.
+/// Inserts comparisons of other sweeps with --baseline before the results; returns how many.
 size_t add_comparisons(const ReportArguments& a, train::ReportInputs& inputs) {
   if (a.baseline.empty()) return 0;
   const fs::path path = a.baseline;
@@ -94,7 +94,7 @@ int report(const ReportArguments& arguments) {
   check<ConfigError>(!inputs.runs.empty() || (comparisons > 0 && !arguments.csv), flag,
                      ": these paths contain no runs, only results of analyses");
   const train::Board board = train::compare(inputs);
-  // The tables of comparisons, of variants and of runs, as results of an analysis.
+  // Tables of comparisons, variants and runs, as results of an analysis.
   train::Results results{.title = "Runs",
                          .summary = fmt::format("{}", fmt::join(board.summary, " "))};
   for (size_t i = 0; i < comparisons; ++i)

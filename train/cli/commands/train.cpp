@@ -1,4 +1,4 @@
-// longhand train: starts or resumes a run, by means of train/run/run.h.
+// longhand train: starts or resumes a run, using train/run/run.h.
 #include "longhand/core/communicator.h"
 #include "longhand/train/cli/commands/commands.h"
 #include "longhand/train/cli/ranks.h"
@@ -72,7 +72,7 @@ train::Config configuration(const TrainArguments& a) {
   return config;
 }
 
-/// Prints what the run would take; an error if that is more than there is.
+/// Prints the run's estimated memory; an error if it exceeds the limit.
 int print_estimate(const TrainArguments& a) {
   const train::MemoryRequest request = [&] {
     const Waiting waiting(a.quiet, "preparing data");
@@ -109,7 +109,7 @@ std::unique_ptr<train::Run> start(const TrainArguments& a) {
                             a.overwrite ? train::Existing::overwrite : train::Existing::refuse);
 }
 
-/// What was taken from other runs.
+/// Prints what was taken from other runs.
 void introduce_sources(const train::Sources& sources, const train::DistillOptions& distill,
                        bool begins, Reporter& reporter) {
   if (sources.init && begins) {
@@ -152,7 +152,7 @@ void introduce(train::Run& run, Reporter& reporter) {
   if (run.resumed()) reporter.say(fmt::format("resuming after step {}", run.step()));
 }
 
-/// A rank that another one leads.
+/// Runs as a rank led by another one.
 int follow() {
   train::SignalRequests signals;
   const auto why = train::follow(ranks(), {.should_stop = [&] { return signals.stop(); },

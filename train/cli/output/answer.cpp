@@ -24,7 +24,7 @@ std::string shown(const Json& value, const std::string& spec) {
   return as(value.get<std::string>());
 }
 
-/// The format with the fields of an object, or with a value that is none, in place of braces.
+/// Replaces the braces in a format by fields of an object, or by a value that is not an object.
 std::string filled_in(std::string_view format, const Json& value) {
   std::string out;
   for (size_t at = 0; at < format.size();) {
@@ -71,7 +71,7 @@ void print_json(const Json& result) {
                {"date", train::utc_now()},
                {"version", version()}};
   json.update(result);
-  // Control characters above those that JSON itself escapes occur in strings only.
+  // Control characters other than those that JSON itself escapes occur only in strings.
   std::string out;
   const std::string text = train::dump(json, 2);
   for (size_t i = 0; i < text.size(); ++i) {

@@ -27,7 +27,7 @@ void check_written(bool ok) {
 constexpr double redraw_seconds = 0.1;
 constexpr double line_seconds = 5;
 
-/// The size of the terminal; 80 x 24 if stderr is none. Queried at every redraw, because windows change it.
+/// Returns the terminal size, by default 80 x 24. Queried at every redraw, as windows change it.
 winsize terminal_size() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0)
@@ -38,7 +38,7 @@ winsize terminal_size() {
 }  // namespace
 
 void open_standard_streams() {
-  // open() returns the smallest number that is free.
+  // open() returns the lowest free descriptor.
   int file = STDIN_FILENO;
   while (file >= 0 && file <= STDERR_FILENO) file = open("/dev/null", O_RDONLY);
   if (file > STDERR_FILENO) close(file);
@@ -87,7 +87,7 @@ void Progress::update(int64_t done, int64_t total, const std::string& details) {
   if (!due()) return;
   std::string text = fmt::format("{} {}/{}", what_, done, total);
   if (!details.empty()) text += "  " + details;
-  // The remaining time follows from the work done since the clock started, not by an earlier process.
+  // The remaining time follows from the work since the clock started, not by an earlier process.
   if (done > first_ && done < total)
     text += fmt::format("  {} left",
                         duration((clock_seconds() - begin_) * static_cast<double>(total - done) /
@@ -103,7 +103,7 @@ void Progress::pulse() {
 
 void Progress::draw(const std::string& what, double fraction) {
   if (mode_ == Mode::lines) return print_stderr("{}\n", what);
-  // Leave the last column free: some terminals would begin a new line.
+  // Leave the last column free: some terminals would wrap the line.
   const size_t width = terminal_size().ws_col - 1u;
   const std::string text = printable(what);
   std::string out = "\r";
@@ -126,7 +126,7 @@ void Progress::show(const std::vector<std::string>& lines) {
   clear();
   const winsize size = terminal_size();
   std::string out;
-  // One row stays free for the cursor.
+  // Leave one row free for the cursor.
   for (const std::string& each : lines_) {
     if (rows_ + 1 >= size.ws_row) break;
     out.append(first_characters(printable(each), size.ws_col - 1u)).append("\n");
