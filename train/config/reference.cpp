@@ -311,7 +311,7 @@ std::string commented_toml(const std::string& effective, const Config* given) {
     std::set<std::string> written;
     for (const Field& field : options_of(section, values)) {
       std::string text;
-      // The option, and those of single layers, "1.window".
+      // The option, and its forms for single layers, "1.window".
       for (const auto& [key, value] : values) {
         if (key != field.name && !key.ends_with("." + field.name)) continue;
         written.insert(key);

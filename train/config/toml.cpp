@@ -68,7 +68,7 @@ void check_keys(std::string_view text, const std::string& name) {
       for (i += quote.size(); i < text.size() && text.substr(i, quote.size()) != quote; ++i)
         if (c == '"' && text[i] == '\\') ++i;
       i += quote.size() - 1;
-      // Text in three quotes may end with up to two of its own.
+      // Text in triple quotes may end with up to two quotes of its own.
       for (int own = 0; own < 2 && quote.size() == 3 && i + 1 < text.size() && text[i + 1] == c;
            ++own)
         ++i;

@@ -1,5 +1,5 @@
-// Parallel speed-up: the rate of one rank and of all of them, measured in turns, and a timeline of a
-// step. What they send for attention if sequences are cut.
+// Parallel speed-up: the rate of one rank and of all ranks, measured alternately, with a timeline
+// of a step; and the traffic of attention under sequence parallelism.
 #pragma once
 
 #include <functional>
@@ -17,51 +17,51 @@ class Communicator;
 namespace longhand::train {
 
 struct ScalingOptions {
-  int64_t steps = 5;  // of a turn
-  int64_t turns = 7;  // of one rank, and of all
+  int64_t steps = 5;  // steps per turn
+  int64_t turns = 7;  // turns of one rank, and of all
   /// Called after each turn of all ranks.
   std::function<void(int64_t turn)> on_turn = {};
 };
 
-/// A span of time of one step, of one rank, in seconds since the step began.
+/// A time span within one rank's step, in seconds since the step began.
 struct Span {
   int rank = 0;
   std::string what;    // a phase of Observer::on_phase, or an operation of a communicator
-  bool sends = false;  // an operation
+  bool sends = false;  // whether it is an operation
   double begin = 0, end = 0;
 };
 
 struct Scaling {
-  int64_t tokens = 0;            // of one rank in one step, with padding
-  std::vector<double> one, all;  // seconds of a step of one rank, and of all: means of each turn
-  int64_t bytes = 0;             // that a rank sends in a step
-  double communication = 0;  // seconds of a step in which gradients are sent, of the slowest rank
-  double waited = 0;         // of these, in which it only waits
-  std::vector<Span> timeline{};  // of the step of median time
+  int64_t tokens = 0;            // per rank and step, with padding
+  std::vector<double> one, all;  // seconds per step of one rank, and of all: means per turn
+  int64_t bytes = 0;             // bytes that a rank sends per step
+  double communication = 0;      // seconds per step of sending gradients, on the slowest rank
+  double waited = 0;             // part of these in which it only waits
+  std::vector<Span> timeline{};  // of the step with median time
 
-  /// The tokens per second of all ranks divided by those of one: at best the number of ranks.
+  /// Returns the tokens per second of all ranks over those of one: at best the number of ranks.
   double speed_up(int ranks) const;
-  /// The part of the communication during which ranks compute.
+  /// Returns the fraction of communication during which ranks compute.
   double hidden() const {
     return communication > 0 ? 1 - std::min(1.0, waited / communication) : 1;
   }
 };
 
-/// Trains by the configuration, whose train.batch_size and train.shards are those of one rank, in turns:
-/// the first rank alone, while the others wait, then all ranks, with as many examples for each. Nothing is
-/// written. Collective; the first rank has the result.
+/// Trains with the configuration, whose train.batch_size and train.shards are per rank, alternating
+/// between the first rank alone, while the others wait, and all ranks, with equally many examples
+/// each. Writes nothing. Collective; the first rank has the result.
 Scaling measure_scaling(Communicator& world, const Config& config, const ScalingOptions& options);
 
-/// What the layers of a model send if its sequences are cut over ranks.
+/// What the layers of a model send under sequence parallelism.
 struct SequenceTraffic {
-  std::string path;  // attention::name_of() that of the variant
-  /// That this rank sends for one layer in a forward and a backward pass.
+  std::string path;  // attention::name_of() of the variant's path
+  /// Bytes that this rank sends for one layer in a forward and a backward pass.
   double bytes = 0;
-  double seconds = 0;  // of both passes through the whole model, the least of three
+  double seconds = 0;  // of both passes through the whole model, minimum of three
 };
 
-/// Runs a forward and a backward pass of the model, which has one target a token, on one sequence of
-/// max_length random tokens, cut over the ranks. Collective.
+/// Runs a forward and a backward pass of the model, which has one target per token, on one sequence
+/// of max_length random tokens, divided over the ranks. Collective.
 SequenceTraffic measure_sequence_traffic(Communicator& ranks,
                                          const attention::TransformerConfig& config);
 

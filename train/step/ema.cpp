@@ -47,7 +47,7 @@ void Ema::load_state_dict(const nn::StateDict& state) {
 void Ema::swap() {
   for (size_t i = 0; i < averages_.size(); ++i)
     dispatch_float(averages_[i].dtype(), [&]<class T>() {
-      // The same strides, too.
+      // Equal strides here, too.
       T* const theta = parameters_[i].second.mutable_value().data<T>();
       std::swap_ranges(theta, theta + averages_[i].numel(), averages_[i].data<T>());
     });

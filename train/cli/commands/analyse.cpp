@@ -19,7 +19,7 @@ auto with_progress(const Common& a, F make) {
   return make(std::bind_front(&Waiting::update, &progress));
 }
 
-// ---- analyses of queries, keys and values: random ones, or those of a run
+// ---- analyses of queries, keys and values: random, or from a run
 
 /// Opens the run that the command line names; nothing if it names none.
 std::optional<train::LoadedRun> open_run(const Common& a, const train::RunOptions& options = {}) {

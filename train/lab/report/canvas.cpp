@@ -347,7 +347,7 @@ std::unique_ptr<Canvas> pdf_canvas(const FigureFormat& format) {
 }
 
 std::string escape_markup(std::string_view text) {
-  constexpr std::pair<char, std::string_view> entities[] = {// first that of what begins all
+  constexpr std::pair<char, std::string_view> entities[] = {// first the one that starts all others
                                                             {'&', "&amp;"},
                                                             {'<', "&lt;"},
                                                             {'>', "&gt;"},
