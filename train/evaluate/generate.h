@@ -22,10 +22,10 @@ struct GenerateOptions {
 /// called for each new byte; returning false ends the text. Throws ConfigError for a model that is
 /// not a byte-level language model, and for options out of range.
 ///
-/// The model reads the last max_length bytes of the prompt in one pass, then the new bytes. When
-/// these reach max_length bytes in total, it restarts from their last half, again in one pass. Each
-/// other byte costs one step of a TransformerDecoder, regardless of the text's length. Variants
-/// that cannot decode token by token read the whole context for every byte.
+/// The model reads the last max_length bytes of the prompt in one pass, then the new bytes.
+/// Whenever it has read max_length bytes, it restarts from the last half of them, again in one
+/// pass. Any other byte costs one step of a TransformerDecoder, regardless of the text's length.
+/// Variants that cannot decode token by token read the whole context for every byte.
 std::string generate(attention::Transformer& model, std::string_view prompt,
                      const GenerateOptions& options, const std::function<bool(char)>& on_byte = {});
 

@@ -117,7 +117,7 @@ void put_number(std::string& out, float value) {
     fmt::format_to(std::back_inserter(out), "\"{}\"", name_of_not_finite(value));
 }
 
-/// Returns the list of f(i) for i = begin … end-1.
+/// Appends f(i) for i = begin … end-1 as a list.
 template <class F>
 void put_list(std::string& out, int64_t begin, int64_t end, F&& f) {
   out += '[';

@@ -88,7 +88,7 @@ class Checker final : public OperationObserver {
     throw Found();
   }
 
-  /// Returns the parameters' module if all belong to one inside the running module, else that.
+  /// Returns the parameters' module if they share one inside the running module, else the latter.
   std::string layer_of(std::span<const Variable> inputs) const {
     const nn::Running* const running = nn::Running::innermost();
     if (!running) return "loss";
@@ -110,7 +110,7 @@ class Checker final : public OperationObserver {
 
   std::set<const nn::Module*> modules_;                  // of the model that is trained
   std::map<const void*, std::string> names_;             // of parameters and buffers
-  std::unordered_map<uint64_t, BadOperation> recorded_;  // by number, until their backward ran
+  std::unordered_map<uint64_t, BadOperation> recorded_;  // by number, until their backward has run
   std::optional<BadOperation> overflow_;  // the first one with a -Inf that is not a mask
 };
 

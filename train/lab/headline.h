@@ -81,7 +81,7 @@ struct Headline {
 };
 Headline headline(std::vector<TaskScores> tasks);
 
-/// Formats with three digits, or more where these would make 0 or 1 of another number.
+/// Formats with three digits, or more if these would turn another number into 0 or 1.
 std::string rounded(double value);
 
 /// Names for rows that differ in the values of keys such as "data.task": the task's from keys that

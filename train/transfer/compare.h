@@ -28,7 +28,7 @@ struct TensorDifference {
   bool same_dtype() const {
     return first.defined() && second.defined() && first.dtype() == second.dtype();
   }
-  /// Returns whether no values differ by more than `tolerance`.
+  /// Returns whether all values differ by at most `tolerance`.
   bool is_within(double tolerance) const {
     return same_shape() && same_dtype() && (differing == 0 || largest <= tolerance);
   }

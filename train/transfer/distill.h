@@ -56,7 +56,7 @@ struct Teacher {
 /// is no such checkpoint, DataError for a damaged file.
 Teacher load_teacher(const DistillOptions& options);
 
-/// Returns Distillation::loss() for an experiment's model, which must outlive it; empty if none.
+/// Returns an experiment's Distillation::loss(), which it must outlive; empty without a teacher.
 LossFn distilled_loss(Experiment& experiment, Teacher teacher);
 
 }  // namespace longhand::train
