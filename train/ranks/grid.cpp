@@ -107,7 +107,7 @@ void RankGrid::add_losses(LossSums& total) const {
   total.correct = *correct.data<int64_t>();
 }
 
-// Each rank has counted its own forward passes.
+// Each rank has counted during its own forward passes.
 void RankGrid::add_counts(std::vector<Tensor>& counters, const std::vector<Tensor>& before) const {
   if (data().size() == 1) return;
   for (size_t i = 0; i < counters.size(); ++i) {

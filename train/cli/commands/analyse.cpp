@@ -12,7 +12,7 @@ struct AnalyseArguments : Common {
   Options options;
 };
 
-/// Outputs the results of make(on_progress) while showing progress.
+/// Returns the results of make(on_progress) while showing progress.
 template <class F>
 auto with_progress(const Common& a, F make) {
   Waiting progress(a.quiet || a.json, chosen_command());
