@@ -11,7 +11,7 @@ struct Coefficients {
 
 enum class Momentum { none, polyak, nesterov };
 
-// g' = s g + lambda theta;  theta <- theta - lr g', or with b <- mu b + g' theta - lr b (Polyak), or
+// g' = s g + lambda theta; theta <- theta - lr g', or with b <- mu b + g': theta - lr b (Polyak) or
 // theta - lr (g' + mu b) (Nesterov).
 template <class T, Momentum momentum>
 void update_sgd(T* theta, const T* grad, T* b, int64_t n, Coefficients<T> c) {
