@@ -92,7 +92,7 @@ void definition(const Subject& s, Findings& f) {
     backward(out, x.cotangent);
     each_near(f, "compared with the definition", run(*variant, x, mask),
               {out.value(), gradient_or_zeros(q), gradient_or_zeros(k), gradient_or_zeros(v)},
-              1e-9);
+              1e-11);
   }
 }
 

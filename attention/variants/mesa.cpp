@@ -190,7 +190,7 @@ void mesa_limits(Findings& f) {
       }
     }
   }
-  equal(f, "recursive least squares", forward(*recursive, x).select(0, 0), expected, 1e-11);
+  equal(f, "recursive least squares", forward(*recursive, x).select(0, 0), expected, 1e-13);
 }
 
 // The keys are unit vectors e_c in turn, without decay: A is diagonal, and channel c of the query
@@ -215,7 +215,7 @@ void mesa_orthogonal(Findings& f) {
       }
       expected.data<double>()[i * D + e] = o;
     }
-  equal(f, "means of values", forward(*variant, x).select(0, 1).select(1, 1), expected, 1e-11);
+  equal(f, "means of values", forward(*variant, x).select(0, 1).select(1, 1), expected, 1e-13);
 }
 
 }  // namespace
