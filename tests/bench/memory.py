@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Estimates of memory against peaks: a run of two steps, an evaluation and a checkpoint for each of 83 configurations.
+"""Estimates of memory against peaks: a run of two steps, an evaluation and a checkpoint for each configuration.
 
     tests/bench/memory.py build/release/longhand [NAME...]
 
