@@ -77,7 +77,7 @@ template <class V, int R, int C, bool masked>
 // compiler must assume that stores to c may change what a reference refers to.
 template <class V, int C, bool masked>
 [[gnu::noinline]] void columns(Product p, int last) {
-  constexpr int R = V::rows;
+  constexpr int R = V::rows, two_thirds = R * 2 / 3;
   const float* a = p.a.data;
   float* c = p.c;
   const float* addend = p.to.data;
@@ -86,7 +86,11 @@ template <class V, int C, bool masked>
     a += rows * p.a.row, c += rows * p.ldc;
     if (addend) addend += rows * p.to.row;
   };
-  for (; m >= R; m -= R, next(R)) block<V, R, C, masked>(p, a, c, addend, last);
+  // 16 rows of AVX-512 are 8 + 8, 8 rows of AVX2 are 4 + 4: 12 + 4 and 6 + 2 have too few chains.
+  for (; m >= R && m != 2 * two_thirds; m -= R, next(R))
+    block<V, R, C, masked>(p, a, c, addend, last);
+  for (; m >= two_thirds; m -= two_thirds, next(two_thirds))
+    block<V, two_thirds, C, masked>(p, a, c, addend, last);
   for (; m >= 4; m -= 4, next(4)) block<V, 4, C, masked>(p, a, c, addend, last);
   for (; m >= 1; m -= 1, next(1)) block<V, 1, C, masked>(p, a, c, addend, last);
 }
