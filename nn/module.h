@@ -113,7 +113,8 @@ class Module {
   /// keep their values.
   StateDict state_dict() const;
   /// Copies values into parameters and buffers, converting f32 and f64. Throws one DataError that
-  /// lists all missing and unknown names and wrong shapes or dtypes; nothing is changed then.
+  /// lists all missing and unknown names and wrong shapes or dtypes; nothing is changed then. Counts
+  /// named nonpositive_normalizers may be missing, as in files of version 0.1.
   void load_state_dict(const StateDict& state);
 
   /// Clears all gradients.

@@ -39,7 +39,7 @@ struct ScatterbrainOptions {
     projection.describe(v);
   }
   Capabilities capabilities() const {
-    return {.random = true,
+    return {.random = !projection.learned(),
             .positional = window > 0,
             .causal = true,
             .decodes = true,
@@ -48,7 +48,7 @@ struct ScatterbrainOptions {
             .needs = projection.heads == "shared" ? Needs::heads : Needs::tokens,
             .time = "N (w + m) D",
             .memory = "N m",
-            .state = "features, redraws, steps, random_state, nonpositive_normalizers"};
+            .state = projection.state(false)};
   }
 };
 
