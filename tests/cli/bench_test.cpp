@@ -208,6 +208,8 @@ TEST_CASE("errors of bench decode") {
   CHECK_THAT(failure({"--attention", "linear", "--context", "1048576", "--batch", "1048576"}),
              Contains("--batch") && Contains("softmax"));
   CHECK_THAT(failure({"--set", "attention.k=4", "--attention", "linear"}), Contains("attention.k"));
+  CHECK_THAT(failure({"--attention", "linear", "--fill-seconds", "0"}),
+             Contains("--fill-seconds") && Contains("64"));
 }
 
 TEST_CASE("errors of bench") {

@@ -142,7 +142,11 @@ std::vector<DecodeCost> bench_decode(const Config& config, const DecodeOptions& 
     attention::Decoder::Traffic traffic;
     do {  // repeated from the start if steps are too short
       const auto decoder = variant->decoder(batch);
-      for (int64_t i = 0; i < before; ++i) decoder->append(tokens[i % tokens.size()]);
+      const double filling = clock_seconds();
+      for (int64_t i = 0; i < before; ++i) {
+        if (clock_seconds() - filling > options.fill_seconds) return out;
+        decoder->append(tokens[i % tokens.size()]);
+      }
       for (int64_t i = -warm_up; i < most_steps(context); ++i) {
         const double start = clock_seconds();
         decoder->step(tokens[(i + warm_up) % tokens.size()]);

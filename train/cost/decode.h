@@ -24,7 +24,8 @@ struct DecodeCost {
 struct DecodeOptions {
   std::vector<int64_t> contexts{64, 256, 1024, 4096, 16384, 65536};  // increasing
   int64_t batch = 1;
-  double seconds = 0.1;  // of steps, per context
+  double seconds = 0.1;      // of steps, per context
+  double fill_seconds = 60;  // at most, to fill the state with a context
   uint64_t seed = 0;
   std::function<void(int64_t context)> on_context = {};  // called before each one
 };
@@ -39,7 +40,9 @@ void check_decode(const Config& config, const DecodeOptions& options);
 
 /// Measures the decoder of one layer's attention in the model that [model] and [attention]
 /// describe, on random tokens. Contexts are filled by Decoder::append(). If the state no longer
-/// grows after 1,024 tokens, no more are appended, since every later token costs the same.
+/// grows after 1,024 tokens, no more are appended, since every later token costs the same. The
+/// result ends before the first context that takes longer than fill_seconds to fill: some variants
+/// change their whole state with each token.
 ///
 /// The machine's rates are measured next to the steps. The memory rate comes from reading, or
 /// reading and writing, as many bytes as the state and parameters have, at most 256 MiB, so that

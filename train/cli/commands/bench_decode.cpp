@@ -23,7 +23,17 @@ struct Decoded {
   std::vector<train::DecodeCost> costs;
 };
 
-train::Table costs_table(const std::vector<Decoded>& all) {
+/// Names the contexts that were left out.
+std::string left_out(const Decoded& decoded, const train::DecodeOptions& options) {
+  if (decoded.costs.size() == options.contexts.size()) return "";
+  return fmt::format(
+      " {}, batch {}: contexts from {} tokens on are left out, since the state takes "
+      "longer than {} s to fill (--fill-seconds).",
+      decoded.attention, decoded.batch, options.contexts[decoded.costs.size()],
+      options.fill_seconds);
+}
+
+train::Table costs_table(const std::vector<Decoded>& all, const train::DecodeOptions& options) {
   train::Table out{
       .name = "decode",
       .title = "Decoding by the attention of one layer",
@@ -34,7 +44,8 @@ train::Table costs_table(const std::vector<Decoded>& all) {
           "whichever "
           "takes longer.",
           counted(threads(), "thread"))};
-  for (const Decoded& decoded : all)
+  for (const Decoded& decoded : all) {
+    out.note += left_out(decoded, options);
     for (const train::DecodeCost& c : decoded.costs)
       add_row(out,
               {{"attention", decoded.attention},
@@ -48,6 +59,7 @@ train::Table costs_table(const std::vector<Decoded>& all) {
                {"limit_us", 1e6 * c.limit, "limit (us)"},
                {"share_of_limit", c.limit / c.seconds, "of limit", 3},
                {"bound", std::string(c.memory_bound ? "memory" : "products"), "limit by"}});
+  }
   const std::vector<std::string> series{"attention", "batch"};
   add_chart(out, "Tokens a second against context", "context", "tokens_per_second", series, true,
             true);
@@ -72,7 +84,8 @@ train::Table crossings_table(const std::vector<Decoded>& all) {
       for (const train::DecodeCost& c : exact->costs) costs[0][double(c.context)] = cost_of(c);
       for (const train::DecodeCost& c : decoded.costs) costs[1][double(c.context)] = cost_of(c);
       const train::Crossover found = train::crossover(costs[0], costs[1]);
-      return found.kind == train::Crossover::Kind::never ? train::Cell() : found.length;
+      using enum train::Crossover::Kind;
+      return found.kind == never || found.kind == unknown ? train::Cell() : found.length;
     };
     add_row(out, {{"attention", decoded.attention},
                   {"batch", decoded.batch},
@@ -109,13 +122,13 @@ int bench_decode(const BenchDecodeArguments& a) {
       train::check_decode(train::config_of(grid, cell), options);
     }
   Progress progress(a.quiet, "bench decode");
-  const int64_t all = std::ssize(cells) * std::ssize(a.batch) * std::ssize(options.contexts);
-  int64_t done = 0;
+  const int64_t contexts = std::ssize(options.contexts),
+                all = std::ssize(cells) * std::ssize(a.batch) * contexts;
   std::vector<Decoded> decoded;
   for (const train::BenchCell& cell : cells)
     for (const int64_t batch : a.batch) {
       options.batch = batch;
-      options.on_context = [&](int64_t context) {
+      options.on_context = [&, done = std::ssize(decoded) * contexts](int64_t context) mutable {
         progress.update(done++, all,
                         fmt::format("{}, batch {}, {} tokens", cell.attention, batch, context));
       };
@@ -123,7 +136,12 @@ int bench_decode(const BenchDecodeArguments& a) {
           {cell.attention, batch, train::bench_decode(train::config_of(grid, cell), options)});
     }
   progress.clear();
-  std::vector<train::Table> tables{costs_table(decoded)};
+  check<ConfigError>(
+      std::ranges::any_of(decoded, [](const Decoded& each) { return !each.costs.empty(); }),
+      "bench decode: filling a state with ", options.contexts.front(),
+      " tokens takes longer than --fill-seconds ", options.fill_seconds,
+      "; increase it, or reduce --context");
+  std::vector<train::Table> tables{costs_table(decoded, options)};
   if (cells.size() > 1) tables.push_back(crossings_table(decoded));
   const auto readable = [](const train::Table& table) {
     return train::without_columns(table, [&](size_t column) {
@@ -147,6 +165,7 @@ void add_bench_decode(Command& program) {
   c.add("--d-model", a->grid.d_model).positive();
   c.add("--heads", a->grid.heads).positive();
   c.add("--seconds", a->options.seconds).not_negative();
+  c.add("--fill-seconds", a->options.fill_seconds).not_negative();
   c.common(*a, "table set seed threads results quiet json");
 }
 
