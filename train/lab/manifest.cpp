@@ -31,7 +31,8 @@ constexpr std::string_view comment = "# digest of the rest; remove this line if 
 FileDigests digests_of(const fs::path& cell) {
   FileDigests out;
   for (const char* const name : result_files)
-    if (fs::exists(cell / name)) out[name] = data::text_digest(data::read_text_file(cell / name));
+    if (fs::is_regular_file(cell / name))
+      out[name] = data::text_digest(data::read_text_file(cell / name));
   try {
     if (fs::exists(cell / best_file)) out[best_file] = stored_digest(cell / best_file);
   } catch (const DataError&) {  // not a checkpoint, which --verify reports
@@ -101,7 +102,7 @@ void forget_cell(const fs::path& sweep, const std::string& hash) {
   if (manifest.cells.erase(hash) > 0) write_manifest(sweep, manifest);
 }
 
-std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
+std::string damage_of(const fs::path& cell, const FileDigests& recorded) try {
   if (recorded.empty()) return "";
   for (const char* const name : result_files) {
     const bool is_there = fs::exists(cell / name);
@@ -115,6 +116,8 @@ std::string damage_of(const fs::path& cell, const FileDigests& recorded) {
     }
   }
   return "";
+} catch (const DataError& error) {  // not a regular file, or it cannot be read
+  return error.what();
 }
 
 std::string Manifest::damage_of(const fs::path& cell) const {

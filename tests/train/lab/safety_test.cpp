@@ -181,19 +181,21 @@ TEST_CASE("a trial whose files are damaged is not decided by the others, until i
     return search_state(folder.grid, 0, read_cells(folder.grid, folder.path.path())).reported;
   };
   for (const std::string name : {"metrics.jsonl", "summary.json", "config.toml", "cell.json"})
-    for (const bool is_missing : {false, true})
+    for (const std::string damage : {"shortened", "missing", "a directory"})
       // Sweeps of earlier versions have no manifest: contents are then checked as far as they say
       // themselves that something is wrong.
       for (const bool has_manifest : {true, false}) {
+        const bool is_missing = damage == "missing";
         if (!has_manifest && is_missing && name == "cell.json") continue;
-        CAPTURE(name, is_missing, has_manifest);
+        CAPTURE(name, damage, has_manifest);
         SweepOnDisk folder(text);
         const fs::path cell = fill(folder);
         REQUIRE(best(folder) == size_t{1});
-        if (is_missing)
-          fs::remove(cell / name);
-        else
+        if (damage == "shortened")
           fs::resize_file(cell / name, 20);
+        else
+          fs::remove(cell / name);
+        if (damage == "a directory") fs::create_directory(cell / name);
         if (!has_manifest) fs::remove(folder.path / "manifest");
         CHECK_FALSE(best(folder));
         const CellState state = read_cell(cell);
