@@ -520,6 +520,14 @@ const std::vector<Attack>& attacks() {
        {"data", "hash", "text_lm", "--set", "data.path=a.txt"},
        "a.txt",
        "not a regular file"},
+      {"a pipe instead of a run's configuration",
+       [](const TinyFolder& folder) {
+         fs::create_directories(folder / "run/checkpoints");
+         REQUIRE(mkfifo((folder / "run/config.toml").c_str(), 0600) == 0);
+       },
+       {"train", "--resume", "run"},
+       "run/config.toml",
+       "not a regular file"},
       {"a folder instead of a checkpoint",
        [](const TinyFolder& folder) { fs::create_directory(folder / "a.h5"); }, inspect, "a.h5",
        ""},

@@ -11,6 +11,7 @@
 #include "longhand/core/storage.h"
 #include "longhand/core/version.h"
 #include "longhand/data/bytes.h"
+#include "longhand/data/file.h"
 #include "longhand/train/checkpoint/provenance.h"
 #include "longhand/train/cost/bench.h"
 
@@ -157,7 +158,8 @@ std::unique_ptr<Run> Run::create(Config config, const fs::path& directory, const
 std::unique_ptr<Run> Run::resume(const fs::path& directory,
                                  const std::vector<std::string>& assignments, bool accept_data) {
   RunRecord record = RunRecord::open(directory);
-  Config config = Config::load(record.config());
+  // Not Config::load(), which also reads pipes and would wait for one.
+  Config config = Config::parse(data::read_text_file(record.config()), record.config().string());
   const std::optional<ResumePoint> from = record.resume_point();
   if (from) {
     check_same(*from, config);
