@@ -299,13 +299,15 @@ class Runner {
       const char* const split = state(running.task).has_test_split() ? "test" : "validation";
       // Not --quiet: watch() needs the output.
       arguments = {"evaluate", folder.string(), "--split", split, "--json"};
-    } else if (fs::exists(folder / "config.toml")) {
-      fs::create_directories(folder / "checkpoints");  // which an archive may lack
-      arguments = {"train", "--resume", folder.string()};
     } else {
-      const fs::path config = folder / "cell.toml";
+      const fs::path config = folder / "cell.toml";  // with it, --resume starts again if it must
       data::write_file_durably(config, running.task.config);
-      arguments = {"train", config.string(), "--out", folder.string()};
+      if (fs::exists(folder / "config.toml")) {
+        fs::create_directories(folder / "checkpoints");  // which an archive may lack
+        arguments = {"train", "--resume", folder.string()};
+      } else {
+        arguments = {"train", config.string(), "--out", folder.string()};
+      }
     }
     if (running.until > 0)
       arguments.insert(arguments.end(), {"--until", std::to_string(running.until)});
