@@ -28,12 +28,13 @@ void describe_norm(OptionVisitor& v, bool& norm) {
             "weight");
 }
 
-// Per token: two products with the state, or products with the N / 2 keys before a query and with
-// their values, whichever are fewer; two products for each of them in the backward pass. In memory:
-// one in four of the states between blocks.
+// Per token: two products with the state and, for blocks of C tokens, products with C / 2 keys and
+// their values; or with the N / 2 keys before a query, without a state, if that is less. Two
+// products for each of them in the backward pass. In memory: one in four of the states between
+// blocks.
 Work scan_work(double N, double m, double E, double bytes) {
-  const double products = N * std::min(4 * m * E, N * (m + E));
-  return {{products}, {2 * products}, std::ceil(N / (4.0 * scan_block)) * m * E * bytes};
+  const double C = scan_block, products = N * (m + E) * std::min(4 * m * E / (m + E) + C, N);
+  return {{products}, {2 * products}, std::ceil(N / (4 * C)) * m * E * bytes};
 }
 
 Variable without_decay_of_padding(const Variable& log_decay, const Tensor& lengths) {

@@ -9,6 +9,7 @@
 // λ_0 is a lower bound, and W is the optional gate. M_i = B_iᵀ (A_i + diag(λ))⁻¹ minimises Σ_j
 // e^{g_(j+1) + … + g_i} β_j |v_j - M k_j|² + Σ λ_c |M_c|². The systems are solved by conjugate
 // gradients, whose products are scans (ops/ridge_scan.h).
+#include <algorithm>
 #include <cmath>
 
 #include "longhand/attention/bases/delta_attention.h"
@@ -84,8 +85,9 @@ class Mesa final : public UnitDeltaAttention {
     options.join = pass.join;
     return finished(ridge_scan(of, lambda(), options), of, in);
   }
-  // One scan per step of the solver, one for the residual and one for the reads of B, and the
-  // vector operations of a step. Gradients solve a second system.
+  // One read of a scan per step of the solver, whose states do not change, with the vector
+  // operations of a step; a scan for the residual and one for the reads of B. Gradients solve a
+  // second system.
   Work rule_work(int64_t tokens) const override {
     const auto N = static_cast<double>(tokens), D = static_cast<double>(config().head_dim);
     const Work scan = scan_work(N, D, D, static_cast<double>(size_of(parameter_dtype())));
@@ -95,7 +97,7 @@ class Mesa final : public UnitDeltaAttention {
               3 * N * D * D * static_cast<double>(size_of(parameter_dtype()))};
     }
     const double steps = static_cast<double>(options_.steps),
-                 solve = steps * (scan.forward.flops + 12 * N * D);
+                 solve = steps * 2 * N * D * (std::min(D + scan_block, N) + 6);
     return {{solve + 2 * scan.forward.flops}, {solve + 2 * scan.backward.flops}, 3 * scan.bytes};
   }
 
