@@ -54,12 +54,12 @@ bool first_are_typical(const Options& data, const std::optional<data::TaskInfo>&
   return (is_text || !data.has("path")) && std::ranges::none_of(data.keys(), is_list);
 }
 
-/// Validation batches per evaluation, so that evaluations take less than 2 % of a run: a batch
-/// takes about a third of a step, and there is one per 25 steps.
+/// Validation batches per evaluation, so that evaluations take about 1 % of a run: a batch takes
+/// about a third of a step, and there is one per 40 steps.
 int64_t batches_of_an_evaluation(const train::TrainSection& train) {
   if (train.trainer.eval_every == 0) return 0;  // one evaluation, of all batches
   const int64_t batch = train.trainer.eval_batch_size;
-  const int64_t examples = train.trainer.eval_every * train.loading.batch_size / 25;
+  const int64_t examples = train.trainer.eval_every * train.loading.batch_size / 40;
   return std::max<int64_t>((examples + batch - 1) / batch, 1);
 }
 
