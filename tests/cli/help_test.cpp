@@ -214,7 +214,7 @@ TEST_CASE("config init writes a configuration that trains as it is") {
   CHECK_THAT(made, Contains("# peak learning rate of the schedule (at least 0; default 0.001)\n"
                             "lr = 0.002\n") &&
                        Contains("\n# vocabulary = ") && Contains("\n# nesterov = false\n") &&
-                       Contains("\neval_batches = 4\n") && Contains("\ntype = \"performer\"\n"));
+                       Contains("\neval_batches = 3\n") && Contains("\ntype = \"performer\"\n"));
   write_text(folder / "a.toml", made);
   const std::vector<std::string> small = {"train",
                                           "a.toml",
@@ -230,7 +230,7 @@ TEST_CASE("config init writes a configuration that trains as it is") {
   // Options that follow from others still do, and all effective values are those of the file.
   CHECK_THAT(succeed({"config", "dump", "a.toml", "--set", "train.steps=50"}, folder.path()).out,
              Contains("eval_every = 5\n"));
-  // As many examples in an evaluation as cost less than 2 % of the steps between two, unless another number is given.
+  // As many examples in an evaluation as cost about 1 % of the steps between two, unless another number is given.
   const auto evaluated = [&](const std::vector<std::string>& set) {
     std::vector<std::string> words = {"config", "init", "copy", "--set"};
     words.insert(words.end(), set.begin(), set.end());
@@ -238,8 +238,8 @@ TEST_CASE("config init writes a configuration that trains as it is") {
     const size_t begin = text.find("\neval_batches = ") + 1;
     return text.substr(begin, text.find('\n', begin) - begin);
   };
-  CHECK(evaluated({"train.steps=2000", "train.batch_size=12"}) == "eval_batches = 8");
-  CHECK(evaluated({"train.steps=2000", "train.eval_batch_size=64"}) == "eval_batches = 4");
+  CHECK(evaluated({"train.steps=2000", "train.batch_size=12"}) == "eval_batches = 5");
+  CHECK(evaluated({"train.steps=2000", "train.eval_batch_size=64"}) == "eval_batches = 3");
   CHECK(evaluated({"train.steps=9", "train.batch_size=2"}) == "eval_batches = 1");
   // The first examples would be of the first segment.
   CHECK(evaluated({"data.length=[64,128]"}) == "eval_batches = 0");
