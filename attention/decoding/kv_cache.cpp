@@ -17,9 +17,17 @@ namespace longhand::attention {
 namespace {
 
 constexpr int64_t first_capacity = 16;  // doubled whenever it is exhausted
-// Keys scored before their values are read: enough for the CPU to prefetch both.
-constexpr int64_t score_block = 1024;
-constexpr int64_t summed = 128;  // values that are summed in T
+constexpr int64_t block = 128;          // keys scored before their values are read and summed in T
+// A cache larger than this is prefetched: the values of a block while its keys are scored, then the
+// keys of the next one. Otherwise a core waits for most lines of a cache in memory; for the L3
+// cache, prefetching costs more time than it saves.
+constexpr int64_t prefetched_bytes = int64_t{24} << 20;
+
+// GCC removes calls of functions that only prefetch.
+template <class T>
+[[gnu::always_inline]] inline void prefetch(const T* x, int64_t count) {
+  for (int64_t i = 0; i < count; i += 64 / int64_t{sizeof(T)}) __builtin_prefetch(x + i);
+}
 
 // Attention of one query to the keys of its head.
 template <class T>
@@ -31,14 +39,17 @@ struct CachedHead {
   double bias;           // of the first `biased` keys
   int64_t biased;
   double sink;  // -inf: none
+  bool prefetches;
 
-  // The scores of n keys from `first` on. Inside simd().
-  void scores(const CacheScores& s, int64_t first, int64_t n, T* to) const {
+  // The scores of n keys from `first` on. Meanwhile prefetches n rows from `next` on, if
+  // `prefetches`. Inside simd().
+  void scores(const CacheScores& s, int64_t first, int64_t n, const T* next, T* to) const {
     const T scale = static_cast<T>(s.distance ? -s.scale / 2 : s.scale),
             fall = static_cast<T>(slope), more = static_cast<T>(bias);
     for (int64_t j = 0; j < n; j += kernels::rows_together) {
       const int64_t count = std::min(kernels::rows_together, n - j);
       const T* const keys = k + (first + j) * D;
+      if (prefetches) prefetch(next + j * D, count * D);
       T sums[kernels::rows_together];
       if (s.distance)
         kernels::lane_sums(
@@ -68,7 +79,7 @@ void attend_to_highest(const CachedHead<T>& head, const CacheScores& s, int64_t 
   thread_local Highest<T> highest(0);
   thread_local std::vector<int32_t> selected;
   scores.resize(static_cast<size_t>(end));
-  simd([&, to = scores.data()] { head.scores(s, 0, end, to); });
+  simd([&, to = scores.data()] { head.scores(s, 0, end, head.k + block / 2 * head.D, to); });
   if (highest.count() != s.most) highest = Highest<T>(s.most);
   highest.clear();
   highest.add(scores.data(), end);
@@ -90,16 +101,16 @@ void attend_to_highest(const CachedHead<T>& head, const CacheScores& s, int64_t 
 template <class T>
 void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs, double* sums,
             T* out) {
-  constexpr int64_t block = score_block;
   constexpr T none = -std::numeric_limits<T>::infinity();
   simd([&, D = head.D] {
     T w[block], most = s.normalized ? none : T{0};
     double den = 0;
     std::fill(sums, sums + D, 0.0);
-    for (const auto& [begin, end] : runs)
-      for (int64_t j = begin; j < end; j += block) {
-        const int64_t n = std::min(block, end - j);
-        head.scores(s, j, n, w);
+    for (auto run = runs.begin(); run != runs.end(); ++run)
+      for (int64_t j = run->first, n; j < run->second; j += n) {
+        n = std::min(block, run->second - j);
+        const T* const values = head.v + j * D;
+        head.scores(s, j, n, values, w);
         const T top = s.normalized ? kernels::row_max(w, n) : T{0};
         if (top == none) continue;
         if (top > most) {
@@ -113,11 +124,19 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
         else
           for (int64_t l = 0; l < n; ++l) w[l] = math::exp(w[l] - most);
         den += static_cast<double>(kernels::row_sum(w, n));
-        for (int64_t l = 0; l < n; l += summed) {
-          std::fill(out, out + D, T{0});
-          tile::add_rows(head.v + (j + l) * D, std::min(summed, n - l), D, w + l, out);
-          for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
+        const T* next = nullptr;  // the keys of the next block
+        if (head.prefetches && j + n < run->second)
+          next = head.k + (j + n) * D;
+        else if (head.prefetches && run + 1 != runs.end())
+          next = head.k + run[1].first * D;
+        const int64_t together = next ? 16 : block;
+        std::fill(out, out + D, T{0});
+        for (int64_t l = 0; l < n; l += together) {
+          const int64_t rows = std::min(together, n - l);
+          if (next) prefetch(next + l * D, rows * D);
+          tile::add_rows(values + l * D, rows, D, w + l, out);
         }
+        for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);
       }
     den += math::exp(head.sink - static_cast<double>(most));
     for (int64_t d = 0; d < D; ++d) out[d] = static_cast<T>(s.normalized ? sums[d] / den : sums[d]);
@@ -264,6 +283,7 @@ Tensor CacheAttention::operator()(const Tensor& q, const KeyValueCache& cache,
   const int64_t H = q.size(1), D = q.size(2), G = k.size(1), room = k.size(2);
   Tensor out = Tensor::empty(q.shape(), q.dtype());
   sums_.resize(static_cast<size_t>(q.numel()));
+  const bool prefetches = cache.size() * cache.token_bytes() > prefetched_bytes;
   dispatch_float(q.dtype(), [&]<class T>() {
     parallel_for_each(
         q.size(0) * H, heads_of_task(cache.size() * D), [&](int64_t r) {  // b H + head
@@ -278,7 +298,8 @@ Tensor CacheAttention::operator()(const Tensor& q, const KeyValueCache& cache,
                                  scores_.biases.empty() ? bias : scores_.biases[head],
                                  scores_.biases.empty() ? biased : cache.size(),
                                  scores_.sinks.empty() ? -std::numeric_limits<double>::infinity()
-                                                       : scores_.sinks[head]};
+                                                       : scores_.sinks[head],
+                                 prefetches};
           const KeyRuns& run = runs[static_cast<size_t>(r) % runs.size()];
           T* const to = out.data<T>() + r * D;
           if (scores_.most > 0)
