@@ -8,6 +8,7 @@
 #include "longhand/attention/ops/scan_step.h"
 #include "longhand/attention/ops/tile/listed_rows.h"
 #include "longhand/attention/ops/tile/state_rows.h"
+#include "longhand/core/kernels/prefetch.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/math.h"
 #include "longhand/core/parallel.h"
@@ -22,12 +23,6 @@ constexpr int64_t block = 128;          // keys scored before their values are r
 // keys of the next one. Otherwise a core waits for most lines of a cache in memory; for the L3
 // cache, prefetching costs more time than it saves.
 constexpr int64_t prefetched_bytes = int64_t{24} << 20;
-
-// GCC removes calls of functions that only prefetch.
-template <class T>
-[[gnu::always_inline]] inline void prefetch(const T* x, int64_t count) {
-  for (int64_t i = 0; i < count; i += 64 / int64_t{sizeof(T)}) __builtin_prefetch(x + i);
-}
 
 // Attention of one query to the keys of its head.
 template <class T>
@@ -49,7 +44,7 @@ struct CachedHead {
     for (int64_t j = 0; j < n; j += kernels::rows_together) {
       const int64_t count = std::min(kernels::rows_together, n - j);
       const T* const keys = k + (first + j) * D;
-      if (prefetches) prefetch(next + j * D, count * D);
+      if (prefetches) kernels::prefetch(next + j * D, count * D);
       T sums[kernels::rows_together];
       if (s.distance)
         kernels::lane_sums(
@@ -124,16 +119,14 @@ void attend(const CachedHead<T>& head, const CacheScores& s, const KeyRuns& runs
         else
           for (int64_t l = 0; l < n; ++l) w[l] = math::exp(w[l] - most);
         den += static_cast<double>(kernels::row_sum(w, n));
-        const T* next = nullptr;  // the keys of the next block
-        if (head.prefetches && j + n < run->second)
-          next = head.k + (j + n) * D;
-        else if (head.prefetches && run + 1 != runs.end())
-          next = head.k + run[1].first * D;
+        const bool ends = j + n == run->second, is_last = ends && run + 1 == runs.end();
+        const T* const next =  // the keys of the next block
+            head.prefetches && !is_last ? head.k + (ends ? run[1].first : j + n) * D : nullptr;
         const int64_t together = next ? 16 : block;
         std::fill(out, out + D, T{0});
         for (int64_t l = 0; l < n; l += together) {
           const int64_t rows = std::min(together, n - l);
-          if (next) prefetch(next + l * D, rows * D);
+          if (next) kernels::prefetch(next + l * D, rows * D);
           tile::add_rows(values + l * D, rows, D, w + l, out);
         }
         for (int64_t d = 0; d < D; ++d) sums[d] += static_cast<double>(out[d]);

@@ -55,6 +55,7 @@
 #include "longhand/attention/ops/tile/sink.h"
 #include "longhand/autograd/ops.h"
 #include "longhand/core/kernels/gemm_tile.h"
+#include "longhand/core/kernels/prefetch.h"
 #include "longhand/core/kernels/rows.h"
 #include "longhand/core/kernels/scratch.h"
 #include "longhand/core/kernels/subnormals.h"
@@ -340,8 +341,7 @@ void copy_rows(const Heads<const T>& from, int64_t b, int64_t h, int64_t first, 
 // does not predict them.
 template <class T>
 void prefetch_rows(const Heads<T>& x, int64_t b, int64_t h, Range rows, int64_t D) {
-  for (int64_t i = rows.begin; i < rows.end; ++i)
-    for (int64_t d = 0; d < D; d += 64 / int64_t{sizeof(T)}) __builtin_prefetch(x.at(b, i, h) + d);
+  for (int64_t i = rows.begin; i < rows.end; ++i) kernels::prefetch(x.at(b, i, h), D);
 }
 
 // The keys that any query of the tiles attends to. The first index is even.

@@ -16,6 +16,7 @@
 #include "longhand/attention/conformance/evidence.h"
 #include "longhand/attention/mask.h"
 #include "longhand/attention/ops/ridge_scan.h"
+#include "longhand/attention/ops/scan.h"
 #include "longhand/attention/registry.h"
 
 namespace longhand::attention {

@@ -302,11 +302,10 @@ class Runner {
     } else {
       const fs::path config = folder / "cell.toml";  // with it, --resume starts again if it must
       data::write_file_durably(config, running.task.config);
+      arguments = {"train", config.string(), "--out", folder.string()};
       if (fs::exists(folder / "config.toml")) {
         fs::create_directories(folder / "checkpoints");  // which an archive may lack
         arguments = {"train", "--resume", folder.string()};
-      } else {
-        arguments = {"train", config.string(), "--out", folder.string()};
       }
     }
     if (running.until > 0)

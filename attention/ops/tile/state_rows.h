@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "longhand/core/kernels/prefetch.h"
+
 namespace longhand::attention::tile {
 
 /// Rows whose factors are computed together.
@@ -40,8 +42,7 @@ void update_columns(double* S, int64_t n, int64_t width, const double* decay, co
   }
   for (int64_t l = 0; l < n; ++l) {
     double* const row = S + l * width;
-    // The state of the next head.
-    for (int64_t e = 0; e < columns; e += 8) __builtin_prefetch(row + n * width + e, 1);
+    kernels::prefetch(row + n * width, columns);  // of the next head's state
     const double d = decay[l], k = key[l], q = query[l];
 #pragma GCC ivdep
     for (int64_t e = 0; e < columns; ++e) {
