@@ -301,13 +301,18 @@ namespace {
 
 using Values = std::vector<std::string>;  // of a key, by row
 
+std::map<std::string, std::set<std::string>> by_name(const Values& names, const Values& values) {
+  std::map<std::string, std::set<std::string>> out;
+  for (size_t r = 0; r < names.size(); ++r) out[names[r]].insert(values[r]);
+  return out;
+}
+
 /// Adds the values of a key that do not follow from the names so far.
 void extend(Values& names, const std::string& key, const Values& values, bool bare) {
-  std::map<std::string, std::set<std::string>> by_name;
-  for (size_t r = 0; r < names.size(); ++r) by_name[names[r]].insert(values[r]);
+  const auto found = by_name(names, values);
   const bool follows =
-      std::ranges::all_of(by_name, [](const auto& each) { return each.second.size() == 1; });
-  if (follows && !(bare && by_name.size() == 1 && names[0].empty())) return;
+      std::ranges::all_of(found, [](const auto& each) { return each.second.size() == 1; });
+  if (follows && !(bare && found.size() == 1 && names[0].empty())) return;
   for (size_t r = 0; r < names.size(); ++r) {
     if (values[r].empty()) continue;
     if (!names[r].empty()) names[r] += ' ';
@@ -328,8 +333,14 @@ RowNames row_names(const std::vector<std::map<std::string, std::string>>& rows) 
       extend(names, key, found->second, bare);
   };
   add(out.task, "data.task", true);
-  for (const auto& [key, of_key] : values)
-    if (key.starts_with("data.") && key != "data.task") extend(out.task, key, of_key, false);
+  const Values types = out.task;
+  for (auto [key, of_key] : values) {
+    if (!key.starts_with("data.") || key == "data.task") continue;
+    const auto of_type = by_name(types, of_key);  // one value distinguishes nothing
+    for (size_t r = 0; r < rows.size(); ++r)
+      if (of_type.at(types[r]).size() == 1) of_key[r].clear();
+    extend(out.task, key, of_key, false);
+  }
   add(out.variant, "attention.type", true);
   out.family = out.variant;
   for (const auto& [key, of_key] : values) {

@@ -180,6 +180,12 @@ TEST_CASE("headline: names have what tells rows apart") {
   CHECK(names.task == std::vector<std::string>{"copy", "copy", "parity", "parity"});
   CHECK(names.variant ==
         std::vector<std::string>{"softmax", "window", "softmax d_model=32", "softmax d_model=64"});
+  // An option is in the names of tasks that have several values of it.
+  const auto data = [](const std::string& task, const std::string& size) {
+    return std::map<std::string, std::string>{{"data.task", task}, {"data.size", size}};
+  };
+  CHECK(row_names({data("copy", "8"), data("parity", "8"), data("parity", "9")}).task ==
+        std::vector<std::string>{"copy", "parity size=8", "parity size=9"});
   // Rates of one variant all have their labels, without the task.
   const auto row = [](const std::string& task, const std::string& rate) {
     return std::map<std::string, std::string>{

@@ -36,6 +36,7 @@ struct Fake {
   std::string status = "finished";
   std::string more{};  // of the configuration
   int64_t records = 5;
+  std::string task = "mqar";
 };
 
 Record record(int64_t step, const std::string& split, double accuracy) {
@@ -52,8 +53,8 @@ Record record(int64_t step, const std::string& split, double accuracy) {
 
 void make_run(const fs::path& path, const Fake& fake) {
   RunRecord run = RunRecord::create(path);
-  run.write_config("[attention]\ntype = \"" + fake.attention + "\"\n[data]\ntask = \"mqar\"\n" +
-                   "[train]\nseed = " + std::to_string(fake.seed) + "\n" + fake.more);
+  run.write_config("[attention]\ntype = \"" + fake.attention + "\"\n[data]\ntask = \"" + fake.task +
+                   "\"\n" + "[train]\nseed = " + std::to_string(fake.seed) + "\n" + fake.more);
   run.keep();
   for (int64_t i = 1; i <= fake.records; ++i) {
     const double accuracy =
@@ -66,7 +67,7 @@ void make_run(const fs::path& path, const Fake& fake) {
   if (fake.status == "running") return;
   Summary summary;
   summary.status = fake.status;
-  summary.task = "mqar";
+  summary.task = fake.task;
   summary.attention = fake.attention;
   summary.step = summary.steps = 10 * fake.records;
   summary.parameters = 12345;
@@ -245,6 +246,55 @@ TEST_CASE("report: a sweep in progress") {
   const std::string html = html_report(inputs);
   CHECK(count(html, "crashed: signal 11 \\u003cb>") == 1);
   CHECK(count(html, "<b>") == 0);
+}
+
+TEST_CASE("report: sweeps of several tasks share the names of variants") {
+  const TemporaryDirectory dir;
+  const auto cell = [&](const std::string& path, const Fake& fake) {
+    make_run(dir / path, fake);
+    write_text(dir / path / "cell.json",
+               Json({{"variant", fake.attention}, {"seed", 0}, {"phase", "final"}}).dump());
+  };
+  const auto names = [&] {
+    const Board board = compare(read_inputs({dir.path()}));
+    std::set<std::string> out;
+    for (size_t v = 0; v < board.names.size(); ++v)
+      out.insert(board.tasks[board.task_of[v]] + ": " + board.names[v]);
+    return out;
+  };
+  // The width of a sweep is that of all its variants; heads distinguish two of them.
+  const std::string narrow = "[model]\nd_model = 16\n";
+  cell("a/cells/1", {.more = "[model]\nd_model = 32\n"});
+  cell("a/cells/2", {.attention = "linear", .more = "[model]\nd_model = 32\nheads = 1\n"});
+  cell("a/cells/3", {.attention = "linear", .more = "[model]\nd_model = 32\nheads = 4\n"});
+  cell("deep/b/cells/1", {.more = narrow, .task = "copy"});
+  cell("deep/b/cells/2", {.attention = "linear", .more = narrow, .task = "copy"});
+  CHECK(names() == std::set<std::string>{"mqar: softmax", "mqar: linear heads=1",
+                                         "mqar: linear heads=4", "copy: softmax", "copy: linear"});
+  // What distinguishes the same variant at the same task is named.
+  cell("c/cells/1", {.more = "[model]\nd_model = 64\n", .task = "copy"});
+  CHECK(names() == std::set<std::string>{"mqar: softmax", "mqar: linear heads=1",
+                                         "mqar: linear heads=4", "copy: softmax d_model=16",
+                                         "copy: softmax d_model=64", "copy: linear"});
+  // The results of a sweep without its cells do not name the task: its title does.
+  Results results = some_results();
+  results.kind = "ablate";
+  results.title = "Text";
+  results.tables = {{.name = "variants",
+                     .columns = {{"variant", ""}, {"accuracy", ""}},
+                     .rows = {{"softmax", 0.5}}},
+                    {.name = "cells",
+                     .columns = {{"cell", ""},
+                                 {"variant", ""},
+                                 {"attention_type", "attention.type"},
+                                 {"seed", ""},
+                                 {"phase", ""},
+                                 {"status", ""},
+                                 {"test_accuracy", ""}},
+                     .rows = {{"x", "softmax", "softmax", int64_t{0}, "final", "finished", 0.5}}}};
+  fs::create_directories(dir / "deep/d");
+  write_text(dir / "deep/d/results.json", to_json(results));
+  CHECK(names().contains("Text: softmax"));
 }
 
 TEST_CASE("report: the page holds all data, escaped, and needs nothing else") {

@@ -158,8 +158,18 @@ class Comparison {
     for (const std::string& path : paths) sweeps_[path] = path.substr(common);
   }
 
-  /// Returns an option of a run; with several sweeps, the sweep's name counts as one.
+  /// Returns an option of a run, or an empty text if it is a setting that distinguishes it from no
+  /// other run of the same variant at the same task.
   std::string option(const ReportedRun& run, const std::string& key) const {
+    if (settings_.contains(key)) {
+      const auto found = values_of_settings_.find(identity(run) + '\n' + key);
+      if (found == values_of_settings_.end() || found->second.size() < 2) return "";
+    }
+    return any_option(run, key);
+  }
+
+  /// With several sweeps, the sweep's name counts as an option.
+  std::string any_option(const ReportedRun& run, const std::string& key) const {
     if (key != "sweep") return run.option(key);
     const auto found = sweeps_.find(run.sweep);
     return found == sweeps_.end() ? "" : found->second;
@@ -208,7 +218,41 @@ class Comparison {
     // The variant's name comes first.
     std::ranges::stable_partition(differing_,
                                   [](const std::string& key) { return key == "attention.type"; });
-    if (!sweeps_.empty()) differing_.push_back("sweep");
+    find_settings();
+  }
+
+  /// Returns the task and the variant of a run as far as options tell that are no settings.
+  std::string identity(const ReportedRun& run) const {
+    std::string out = attention_of(run);
+    for (const std::string& key : differing_)
+      if (!settings_.contains(key) && !searched_.contains(key)) out += '\n' + run.option(key);
+    return out;
+  }
+
+  /// Finds what distinguishes sweeps, but nothing within one: options that follow from the task and
+  /// the type of attention there, and the sweep's name.
+  void find_settings() {
+    if (sweeps_.empty()) return;
+    const auto within = [&](const ReportedRun& run) {
+      std::string out = run.sweep + '\n' + attention_of(run);
+      for (const std::string& key : differing_)
+        if (key.starts_with("data.")) out += '\n' + run.option(key);
+      return out;
+    };
+    for (const std::string& key : differing_)
+      if (!key.starts_with("data.") && key != "attention.type" && !searched_.contains(key) &&
+          follows(key, within))
+        settings_.insert(key);
+    differing_.push_back("sweep");
+    settings_.insert("sweep");
+    for (const ReportedRun& run : compared())
+      for (const std::string& key : settings_)
+        values_of_settings_[identity(run) + '\n' + key].insert(any_option(run, key));
+    std::erase_if(differing_, [&](const std::string& key) {
+      return settings_.contains(key) && std::ranges::all_of(compared(), [&](const auto& run) {
+               return option(run, key).empty();
+             });
+    });
   }
 
   /// Returns whether all runs with equal `from` have the same value of an option.
@@ -354,9 +398,9 @@ class Comparison {
       const auto found = run.options.find(key);
       out.columns.push_back({column_name(key), searched_.contains(key) ? key + ", chosen" : key});
       const std::string text = option(run, key);
-      out.cells.push_back(found != run.options.end() ? option_cell(found->second, text)
-                          : text.empty()             ? Cell{}
-                                                     : Cell{text});
+      out.cells.push_back(text.empty()                 ? Cell{}
+                          : found != run.options.end() ? option_cell(found->second, text)
+                                                       : Cell{text});
     }
     return out;
   }
@@ -445,7 +489,9 @@ class Comparison {
           for (const Chart& chart : each.charts) drawn.insert(chart.x);
     const std::string title = capital(common_.heading());
     std::vector<std::string> keys = differing_;
-    std::erase_if(keys, [&](const std::string& key) { return searched_.contains(key); });
+    std::erase_if(keys, [&](const std::string& key) {
+      return searched_.contains(key) || settings_.contains(key);
+    });
     for (const std::string& key : keys)
       if (const std::string x = column_name(key); !drawn.contains(x))
         add_chart_against(table, title, x, "score", columns_beside(key, keys));
@@ -606,6 +652,8 @@ class Comparison {
   std::map<std::string, std::string> sweeps_;  // sweep names, by path
   std::vector<std::string> differing_;         // options, including "sweep"
   std::set<std::string> searched_;             // of these, those that a search chose
+  std::set<std::string> settings_;             // of these, those of sweeps; see find_settings()
+  std::map<std::string, std::set<std::string>> values_of_settings_;  // by identity() and key
   std::vector<TaskScores> tasks_;
   Metric common_;  // the metric of all tasks; "score" if they differ
   std::vector<Group> groups_;

@@ -604,8 +604,14 @@ class Drawing {
   void squares(const HeatMap& map, const std::function<double(double)>& part, bool by_column) {
     const auto [text, left] = names(map.rows, 0.35 * width());
     const double cell = std::min((width() - left) / static_cast<double>(map.width), 8 * font_);
-    const auto [heads, widest] = names(map.columns, 8 * font_);
-    const bool upright = widest > cell;
+    auto columns = names(map.columns, 8 * font_);
+    const bool upright = columns.second > cell;
+    const auto fits = [&](const auto& head) {
+      return 1.15 * font_ * static_cast<double>(head.size()) <= cell;
+    };
+    if (upright && !std::ranges::all_of(columns.first, fits))  // not over the next name
+      columns = names(map.columns, INFINITY);
+    const auto& [heads, widest] = columns;
     double lines = 1;
     for (const auto& head : heads) lines = std::max(lines, static_cast<double>(head.size()));
     double y = bottom_ + (upright ? widest : 1.15 * font_ * lines) + 0.5 * font_;

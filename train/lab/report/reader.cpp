@@ -178,6 +178,8 @@ ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t
               run.options[cells.columns[c].heading] = value;
           },
           cells.rows[r][c]);
+  // Results have only the options that differ.
+  if (!run.options.empty()) run.options.try_emplace("data.task", sweep.results.title);
   Summary& summary = run.record.summary.emplace();
   summary.status = run.status;
   summary.step = integer("step");
@@ -199,10 +201,7 @@ class Reader {
       if (read_file(path)) list_cells(inputs.results.back());
       return;
     }
-    if (read_folder(path)) return;
-    bool any = false;
-    for (const fs::path& folder : folders_in(path)) any = read_folder(folder) || any;
-    if (!any) any = read_results_in(path);
+    const bool any = read_folders(path, 2) || read_results_in(path);
     check<ConfigError>(any, path.string(),
                        " holds no run (no metrics.jsonl), no sweep (no cells), no results (JSON "
                        "files), and no folder with a run or a sweep; expected a directory written "
@@ -236,18 +235,37 @@ class Reader {
         inputs.runs.push_back(listed_cell(sweep, *cells, r, *variants));
   }
 
+  /// Damaged results are errors.
+  static bool holds_results(const fs::path& file) {
+    const Json json = try_parse_json(data::read_text_file(file));
+    return !json.is_object() || json.contains("tables");
+  }
+
   /// Reads a folder's JSON files that hold results; returns whether there are any.
   bool read_results_in(const fs::path& path) {
     std::vector<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(path)) {
-      if (!entry.is_regular_file() || entry.path().extension() != ".json") continue;
-      const Json json = try_parse_json(data::read_text_file(entry.path()));
-      if (!json.is_object() || json.contains("tables"))  // damaged results are errors
+    for (const auto& entry : fs::directory_iterator(path))
+      if (entry.is_regular_file() && entry.path().extension() == ".json" &&
+          holds_results(entry.path()))
         files.push_back(entry.path());
-    }
     std::ranges::sort(files);
     for (const fs::path& file : files) read(file);
     return !files.empty();
+  }
+
+  /// Reads a folder, or those inside it, and in these the results of sweeps without their cells.
+  /// Returns whether there was anything to read.
+  bool read_folders(const fs::path& path, int depth) {
+    if (read_folder(path)) return true;
+    bool any = false;
+    for (const fs::path& folder : folders_in(path)) {
+      any = (depth > 0 && read_folders(folder, depth - 1)) || any;
+      const fs::path results = folder / "results.json";
+      if (!fs::exists(results) || !holds_results(results)) continue;
+      read(results);
+      any = true;
+    }
+    return any;
   }
 
   /// Returns whether there was anything to read.
