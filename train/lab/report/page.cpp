@@ -234,8 +234,7 @@ class Page {
     if (!inputs_.runs.empty()) out += "<a href=\"#leaderboard\">Leaderboard</a>";
     if (!figures_.curves.empty()) out += "<a href=\"#curves\">Learning curves</a>";
     for (size_t i = 0; i < inputs_.results.size(); ++i)
-      out += fmt::format("<a href=\"#results-{}\">{}</a>", i,
-                         escape_markup(inputs_.results[i].results.title));
+      out += fmt::format("<a href=\"#results-{}\">{}</a>", i, escape_markup(heading(i)));
     if (!inputs_.runs.empty()) out += "<a href=\"#runs\">Runs</a>";
     return out +
            "</nav>\n<noscript><p class=\"note\">Tables, and what is closed, need "
@@ -290,11 +289,22 @@ class Page {
            thinned + "</p></section>\n";
   }
 
+  /// Returns the title of results; if others have the same, with the name of their folder.
+  std::string heading(size_t i) const {
+    const auto title_of = [](const ReportedResults& each) {
+      return each.results.title.empty() ? each.results.kind : each.results.title;
+    };
+    const ReportedResults& own = inputs_.results[i];
+    const std::string out = title_of(own);
+    return std::ranges::count(inputs_.results, out, title_of) < 2
+               ? out
+               : out + ", " + std::filesystem::path(own.name()).filename().string();
+  }
+
   std::string results(size_t i) {
     const auto& [path, results] = inputs_.results[i];
     std::string out =
-        fmt::format("<section id=\"results-{}\"><h2>{}</h2>\n", i,
-                    escape_markup(results.title.empty() ? results.kind : results.title));
+        fmt::format("<section id=\"results-{}\"><h2>{}</h2>\n", i, escape_markup(heading(i)));
     std::string summary = results.summary;
     for (const std::string& said : board_.summary)  // above
       if (const size_t at = summary.find(said); at != std::string::npos)
