@@ -276,6 +276,12 @@ TEST_CASE("report: sweeps of several tasks share the names of variants") {
   CHECK(names() == std::set<std::string>{"mqar: softmax", "mqar: linear heads=1",
                                          "mqar: linear heads=4", "copy: softmax d_model=16",
                                          "copy: softmax d_model=64", "copy: linear"});
+  // Two sweeps that differ in nothing have their names.
+  cell("e/cells/1", {.more = "[model]\nd_model = 64\n", .task = "copy"});
+  CHECK(names() == std::set<std::string>{
+                       "mqar: softmax", "mqar: linear heads=1", "mqar: linear heads=4",
+                       "copy: softmax d_model=16 sweep=deep/b", "copy: softmax d_model=64 sweep=c",
+                       "copy: softmax d_model=64 sweep=e", "copy: linear"});
   // The results of a sweep without its cells do not name the task: its title does.
   Results results = some_results();
   results.kind = "ablate";

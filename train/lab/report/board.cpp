@@ -248,10 +248,12 @@ class Comparison {
     for (const ReportedRun& run : compared())
       for (const std::string& key : settings_)
         values_of_settings_[identity(run) + '\n' + key].insert(any_option(run, key));
+    std::set<std::string> needed;
+    for (const ReportedRun& run : compared())
+      for (const std::string& key : settings_)
+        if (!option(run, key).empty()) needed.insert(key);
     std::erase_if(differing_, [&](const std::string& key) {
-      return settings_.contains(key) && std::ranges::all_of(compared(), [&](const auto& run) {
-               return option(run, key).empty();
-             });
+      return settings_.contains(key) && !needed.contains(key);
     });
   }
 
