@@ -95,10 +95,9 @@ class Generated : public Dataset {
       draw(random, tokens, targets);
       if (std::ssize(tokens) < segment.shared_below || split_of(tokens) == split_) return;
     }
-    throw ConfigError("data.length = " + std::to_string(tokens.size()) +
-                      ": the task's options allow so few different examples that the " +
-                      std::string(split_) +
-                      " split has none; increase it, or the number of different tokens");
+    throw ConfigError("data: the task's options allow so few different examples of length " +
+                      std::to_string(tokens.size()) + " that the " + std::string(split_) +
+                      " split has none; allow longer ones, or more different tokens");
   }
 
   std::string_view split_of(std::span<const int32_t> tokens) const {

@@ -120,5 +120,5 @@ TEST_CASE("group: options out of range are refused") {
   CHECK_THAT(message({{"min_length", 41}}),
              Contains("data.min_length") && Contains("at most length = 40"));
   CHECK_THAT(message({{"length", 1}, {"kind", "Z"}, {"degree", 2}}),
-             Contains("data.length = 1: ") && Contains("so few different examples"));
+             Contains("so few different examples of length 1 ") && Contains("allow longer ones"));
 }
