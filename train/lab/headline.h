@@ -86,7 +86,7 @@ std::string rounded(double value);
 
 /// Names for rows that differ in the values of keys such as "data.task": the task's from keys that
 /// begin with "data.", the variant's from all others. A value that follows from earlier ones is
-/// left out of a name.
+/// left out of a name, and so is one of "data." that all rows with this "data.task" have.
 struct RowNames {
   std::vector<std::string> task, variant, family;  // family: the variant without "optimizer.lr"
 };

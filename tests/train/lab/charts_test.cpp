@@ -555,6 +555,23 @@ TEST_CASE("charts: losses of several tasks have colours of their own") {
   CHECK_THAT(drawn, Contains("worst test loss of each task"));
 }
 
+TEST_CASE("charts: names of many columns do not lie over each other") {
+  const auto drawn = [](int64_t columns) {
+    const auto count = static_cast<size_t>(columns);
+    Plot plot{.y = "test accuracy", .kind = Plot::Kind::heat};
+    plot.maps.push_back({.label = "",
+                         .columns = std::vector<std::string>(count, "memorization vocabulary=512"),
+                         .rows = {"a"},
+                         .width = columns,
+                         .height = 1,
+                         .values = std::vector<double>(count, 0.5),
+                         .texts = std::vector<std::string>(count, "0.5")});
+    return svg(plot);
+  };
+  CHECK(times_in(drawn(2), ">memorization</text>") == 2);  // there is room for lines
+  CHECK(times_in(drawn(30), ">memorization vocabulary=512</text>") == 30);
+}
+
 TEST_CASE("charts: an axis grows with an interval, or says that it leaves it") {
   const double none = std::nan("");
   std::vector<std::string> facts;

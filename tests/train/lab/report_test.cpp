@@ -301,6 +301,15 @@ TEST_CASE("report: sweeps of several tasks share the names of variants") {
   fs::create_directories(dir / "deep/d");
   write_text(dir / "deep/d/results.json", to_json(results));
   CHECK(names().contains("Text: softmax"));
+  // So are those of the folder itself, and equal titles are told apart.
+  results.title = "Twice";
+  fs::create_directories(dir / "f");
+  for (const char* const folder : {"", "f"})
+    write_text(dir / folder / "results.json", to_json(results));
+  const std::string html = html_report(read_inputs({dir.path()}));
+  CHECK(count(html, ">Twice, f</a>") == 1);
+  CHECK(count(html, ">Twice, " + dir.path().filename().string() + "</a>") == 1);
+  CHECK(count(html, ">Text</a>") == 1);
 }
 
 TEST_CASE("report: the page holds all data, escaped, and needs nothing else") {

@@ -161,11 +161,8 @@ class Comparison {
   /// Returns an option of a run, or an empty text if it is a setting that distinguishes it from no
   /// other run of the same variant at the same task.
   std::string option(const ReportedRun& run, const std::string& key) const {
-    if (settings_.contains(key)) {
-      const auto found = values_of_settings_.find(identity(run) + '\n' + key);
-      if (found == values_of_settings_.end() || found->second.size() < 2) return "";
-    }
-    return any_option(run, key);
+    const bool idle = settings_.contains(key) && !distinguishing_.contains({identity(run), key});
+    return idle ? "" : any_option(run, key);
   }
 
   /// With several sweeps, the sweep's name counts as an option.
@@ -245,13 +242,16 @@ class Comparison {
         settings_.insert(key);
     differing_.push_back("sweep");
     settings_.insert("sweep");
+    std::map<std::pair<std::string, std::string>, std::set<std::string>> values;
     for (const ReportedRun& run : compared())
-      for (const std::string& key : settings_)
-        values_of_settings_[identity(run) + '\n' + key].insert(any_option(run, key));
+      for (const std::string own = identity(run); const std::string& key : settings_)
+        values[{own, key}].insert(any_option(run, key));
     std::set<std::string> needed;
-    for (const ReportedRun& run : compared())
-      for (const std::string& key : settings_)
-        if (!option(run, key).empty()) needed.insert(key);
+    for (const auto& [at, distinct] : values)
+      if (distinct.size() > 1) {
+        distinguishing_.insert(at);
+        needed.insert(at.second);
+      }
     std::erase_if(differing_, [&](const std::string& key) {
       return settings_.contains(key) && !needed.contains(key);
     });
@@ -655,7 +655,7 @@ class Comparison {
   std::vector<std::string> differing_;         // options, including "sweep"
   std::set<std::string> searched_;             // of these, those that a search chose
   std::set<std::string> settings_;             // of these, those of sweeps; see find_settings()
-  std::map<std::string, std::set<std::string>> values_of_settings_;  // by identity() and key
+  std::set<std::pair<std::string, std::string>> distinguishing_;  // identity() and such a setting
   std::vector<TaskScores> tasks_;
   Metric common_;  // the metric of all tasks; "score" if they differ
   std::vector<Group> groups_;

@@ -201,7 +201,13 @@ class Reader {
       if (read_file(path)) list_cells(inputs.results.back());
       return;
     }
-    const bool any = read_folders(path, 2) || read_results_in(path);
+    if (read_folder(path)) return;
+    bool any = false;
+    for (const fs::path& folder : folders_in(path)) any = read_nested(folder, 2) || any;
+    if (any)
+      read_results_of(path);
+    else
+      any = read_results_in(path);
     check<ConfigError>(any, path.string(),
                        " holds no run (no metrics.jsonl), no sweep (no cells), no results (JSON "
                        "files), and no folder with a run or a sweep; expected a directory written "
@@ -235,7 +241,7 @@ class Reader {
         inputs.runs.push_back(listed_cell(sweep, *cells, r, *variants));
   }
 
-  /// Damaged results are errors.
+  /// Returns true for damaged files, too: damaged results are errors.
   static bool holds_results(const fs::path& file) {
     const Json json = try_parse_json(data::read_text_file(file));
     return !json.is_object() || json.contains("tables");
@@ -253,18 +259,21 @@ class Reader {
     return !files.empty();
   }
 
-  /// Reads a folder, or those inside it, and in these the results of sweeps without their cells.
-  /// Returns whether there was anything to read.
-  bool read_folders(const fs::path& path, int depth) {
+  /// Reads the results of a sweep without its cells; returns whether there are any.
+  bool read_results_of(const fs::path& path) {
+    const fs::path results = path / "results.json";
+    if (!fs::is_regular_file(results) || !holds_results(results)) return false;
+    read(results);
+    return true;
+  }
+
+  /// Reads a run, a sweep or its results, or else those in folders inside; returns whether there
+  /// was anything to read.
+  bool read_nested(const fs::path& path, int depth) {
     if (read_folder(path)) return true;
-    bool any = false;
-    for (const fs::path& folder : folders_in(path)) {
-      any = (depth > 0 && read_folders(folder, depth - 1)) || any;
-      const fs::path results = folder / "results.json";
-      if (!fs::exists(results) || !holds_results(results)) continue;
-      read(results);
-      any = true;
-    }
+    bool any = read_results_of(path);
+    if (depth == 0) return any;
+    for (const fs::path& folder : folders_in(path)) any = read_nested(folder, depth - 1) || any;
     return any;
   }
 

@@ -56,9 +56,9 @@ struct ReportInputs {
 
 /// Reads each path: the directory of a run, the directory of a sweep (its own cells and
 /// results.json, if they exist; not the cells of a previous sweep there), a folder of these, up to
-/// three levels deep, a folder of files with Results, or such a file. Each is read only once even if several paths name
-/// it. Also reads runs and sweeps in progress. Throws ConfigError if a path is none of these, and
-/// DataError, naming the file, for unreadable contents.
+/// three levels deep, a folder of files with Results, or such a file. Each is read only once even
+/// if several paths name it. Also reads runs and sweeps in progress. Throws ConfigError if a path
+/// is none of these, and DataError, naming the file, for unreadable contents.
 ReportInputs read_inputs(const std::vector<std::filesystem::path>& paths);
 
 }  // namespace longhand::train
