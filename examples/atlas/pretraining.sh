@@ -13,9 +13,18 @@ mkdir -p "${1:?expected a directory, such as runs/pretraining}"
 directory=$(readlink -f "$1")
 shift
 [ "${1:-}" != -- ] || shift
+options=() merge=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --merge) merge+=(--merge "${2:?--merge: expected a directory}") && shift ;;
+    --merge=*) merge+=("$1") ;;
+    *) options+=("$1") ;;
+  esac
+  shift
+done
 
 sed 's/^seeds = .*/seeds = 1/' "$sweep" >"$directory/masked.toml"
-"${LONGHAND:-longhand}" ablate "$directory/masked.toml" --out "$directory/masked" "$@" --set data.masked=0.15
+"${LONGHAND:-longhand}" ablate "$directory/masked.toml" --out "$directory/masked" "${options[@]}" --set data.masked=0.15
 
 # Each variant starts from its own pretrained cell, and is compared with itself.
 awk -F, -v cells="$directory/masked/cells" '
@@ -28,4 +37,4 @@ awk -F, -v cells="$directory/masked/cells" '
   /^baseline/ { print "baseline = { train.init_from = \"\" }"; next }
   { print }
 ' "$sweep" "$directory/masked/cells.csv" >"$directory/tuned.toml"
-"${LONGHAND:-longhand}" ablate "$directory/tuned.toml" --out "$directory/tuned" "$@"
+"${LONGHAND:-longhand}" ablate "$directory/tuned.toml" --out "$directory/tuned" "${options[@]}" "${merge[@]}"
