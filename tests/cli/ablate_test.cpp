@@ -559,7 +559,7 @@ optimizer.lr = [1e-6, 1e-2, 1e30]
   CHECK_THAT(outcome.err, Contains("(1/8 cells") && Contains("(8/8 cells"));
   CHECK_THAT(run({"ablate", "--status", "search"}, folder.path()).out, Contains("8 cells: "));
 
-  const Outcome dry = folder.ablate({"--out", "search", "--dry-run"});
+  const Outcome dry = folder.ablate({"--out", "search", "--estimate"});
   INFO(dry.err);
   CHECK(dry.code == 0);
   CHECK_THAT(dry.out, Contains("ms a step") && Contains("8 cells, 8 to run: about ") &&

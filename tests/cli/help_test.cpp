@@ -179,8 +179,8 @@ TEST_CASE("every command has its flags") {
         std::set<std::string> flags;
         for (std::string line; std::getline(page, line);) {
           is_page = is_page || line.starts_with("Usage: longhand" + name);
-          const size_t at = line.find("--");
-          if (line.starts_with("  -") && at < 8)
+          if (!line.starts_with("  -")) continue;
+          for (size_t at = line.find("--"); at < 28; at = line.find("--", at + 2))
             flags.insert(line.substr(at, line.find_first_of(" ,", at) - at));
         }
         if (!is_page || command.size() > 3) return;

@@ -475,6 +475,13 @@ std::string summary_of(const Grid& grid, const CellStates& states, const std::ve
   return text;
 }
 
+/// Returns the task of all cells; empty if it is an axis, which the cells name.
+std::string only_task(const Grid& grid) {
+  if (std::ranges::find(grid.keys, "data.task") != grid.keys.end()) return "";
+  return std::get<std::string>(
+      Config::parse(grid.cells.front().config, grid.sweep.name).given().at("data.task"));
+}
+
 }  // namespace
 
 Results sweep_results(const Grid& grid, const CellStates& states, const fs::path& directory,
@@ -483,7 +490,7 @@ Results sweep_results(const Grid& grid, const CellStates& states, const fs::path
   std::vector<Row> rows;
   for (size_t v = 0; v < grid.variants.size(); ++v)
     rows.push_back(row_of(grid, v, states, conditions, directory));
-  Results results{.kind = "ablate", .title = grid.sweep.title};
+  Results results{.kind = "ablate", .title = grid.sweep.title, .task = only_task(grid)};
   add_origin(results, command);
   const Headline said = headline_of(grid.sweep, states, rows);
   results.tables.push_back(variants_table(grid, states, rows, said.best));

@@ -59,6 +59,7 @@ void fields(Is<Table> auto& t, auto& f) {
 void fields(Is<Results> auto& r, auto& f) {
   f("kind", r.kind);
   f("title", r.title);
+  f.filled("task", r.task);
   f("summary", r.summary);
   f("command", r.command);
   f("machine", r.machine);

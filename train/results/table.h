@@ -154,6 +154,7 @@ void check_format(std::string_view format);
 struct Results {
   std::string kind{};                               // "analyse error", "bench", "ablate"
   std::string title{};                              // one line
+  std::string task{};                               // data.task, if a sweep has only one
   std::string summary{};                            // what the tables show, in one or two sentences
   std::string command{};                            // command that repeats it
   std::string machine{};                            // CPU, cores and threads

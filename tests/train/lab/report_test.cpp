@@ -282,7 +282,7 @@ TEST_CASE("report: sweeps of several tasks share the names of variants") {
                        "mqar: softmax", "mqar: linear heads=1", "mqar: linear heads=4",
                        "copy: softmax d_model=16 sweep=deep/b", "copy: softmax d_model=64 sweep=c",
                        "copy: softmax d_model=64 sweep=e", "copy: linear"});
-  // The results of a sweep without its cells do not name the task: its title does.
+  // The results of a sweep without its cells name its task; those of earlier versions have a title.
   Results results = some_results();
   results.kind = "ablate";
   results.title = "Text";
@@ -301,6 +301,9 @@ TEST_CASE("report: sweeps of several tasks share the names of variants") {
   fs::create_directories(dir / "deep/d");
   write_text(dir / "deep/d/results.json", to_json(results));
   CHECK(names().contains("Text: softmax"));
+  results.task = "selective_copy";
+  write_text(dir / "deep/d/results.json", to_json(results));
+  CHECK(names().contains("selective_copy: softmax"));
   // So are those of the folder itself, and equal titles are told apart.
   results.title = "Twice";
   fs::create_directories(dir / "f");

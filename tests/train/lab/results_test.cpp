@@ -253,6 +253,7 @@ TEST_CASE("ablation: page, CSV, JSON and LaTeX show the same numbers") {
       results_of({{0.50, 0.61, 0.70}, {0.65, 0.71, 0.82}, {0.55, 0.67, 0.79}}, {1000, 1120, 1008},
                  [](const SweepCell&, CellState& state) { state.test->examples = 200; });
   const Table& table = results.table("variants");
+  CHECK(Json::parse(to_json(results))["task"] == "copy");
   const Json json = Json::parse(to_json(results))["tables"][0]["rows"];
   const auto csv = fields_of(to_csv(table), ",", "\r\n");
   const auto tabular = [](const std::string& latex) {

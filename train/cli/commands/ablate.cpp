@@ -531,7 +531,7 @@ void add_ablate(Command& program) {
   const Argument verify = c.flag("--verify", a->verify);
   c.flag("--repair", a->repair).excludes(verify);
   c.flag("--change-sweep", a->change_sweep);
-  c.flag("--dry-run", a->dry_run);
+  c.flag("--estimate,--dry-run", a->dry_run);
   c.add("--status", a->status);
   const Argument watch = c.flag("--watch", a->watch);
   const Argument table = c.common(*a, "table");

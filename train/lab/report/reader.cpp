@@ -178,8 +178,10 @@ ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t
               run.options[cells.columns[c].heading] = value;
           },
           cells.rows[r][c]);
-  // Results have only the options that differ.
-  if (!run.options.empty()) run.options.try_emplace("data.task", sweep.results.title);
+  // Cells in results have only the options that differ.
+  const Results& all = sweep.results;
+  if (!run.options.empty())
+    run.options.try_emplace("data.task", all.task.empty() ? all.title : all.task);
   Summary& summary = run.record.summary.emplace();
   summary.status = run.status;
   summary.step = integer("step");
