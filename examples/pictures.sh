@@ -53,6 +53,8 @@ for task in parity group; do
   picture "atlas/$task.svg" "test-accuracy-against-length-$chart" "$tracking"
   picture "atlas/$task-window.svg" "validation-accuracy-against-optimizer-lr-$chart" "$tracking"
 done
-picture atlas/compression-window.svg validation-accuracy-against-optimizer-lr "$examples/atlas/results/mad/compression/results.json"
+for task in compression selective_copy; do
+  picture atlas/$task-window.svg validation-accuracy-against-optimizer-lr "$examples/atlas/results/mad/$task/results.json"
+done
 picture atlas/language.svg test-loss-by-variant "$examples/atlas/results/language/results.json"
 picture atlas/language-window.svg validation-loss-against-optimizer-lr "$examples/atlas/results/language/results.json"
