@@ -179,9 +179,9 @@ ReportedRun listed_cell(const ReportedResults& sweep, const Table& cells, size_t
           },
           cells.rows[r][c]);
   // Cells in results have only the options that differ.
-  const Results& all = sweep.results;
+  const Results& results = sweep.results;
   if (!run.options.empty())
-    run.options.try_emplace("data.task", all.task.empty() ? all.title : all.task);
+    run.options.try_emplace("data.task", results.task.empty() ? results.title : results.task);
   Summary& summary = run.record.summary.emplace();
   summary.status = run.status;
   summary.step = integer("step");
